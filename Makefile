@@ -1,15 +1,15 @@
 PYTHON ?= python3
-# Private, so that neither a read-only home nor another user's cache gets in the way.
+# A private cache works with a read-only home and beside another user's cache.
 export UV_CACHE_DIR ?= $(CURDIR)/.uv/cache
 export UV_PYTHON_DOWNLOADS := never
-# Compiled once, not by each of the processes that are started: two thirds of a worker's start.
+# Compile bytecode once instead of in each process that starts: it takes two thirds of a worker's start.
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 UV := .uv/bin/uv
 BIN := .venv/bin
 BROWSERS := chromium chromium-browser google-chrome
-# A Chromium for the browser tests, where JIM_CHROMIUM names none and the machine has none.
-# “true”: make shows what a shell said that ends with 127, as “command -v” does if there is none of that name.
+# Install a Chromium for the browser tests if JIM_CHROMIUM is not set and the machine has none.
+# “true”: “command -v” exits with 127 for an unknown name, and make would print the output of the shell.
 CHROMIUM := $(if $(JIM_CHROMIUM)$(shell for name in $(BROWSERS); do command -v $$name; done; true),,node_modules/.chromium)
 SUITES := test-sqlite test-postgres
 LONG_SUITES := test-sqlite-long test-postgres-long
@@ -17,27 +17,27 @@ LONG_SUITES := test-sqlite-long test-postgres-long
 .PHONY: help run test test-all chaos mutants lint format lock venv clean fuzz bench bench-peers bench-pages screenshots $(SUITES) $(LONG_SUITES)
 
 help:
-	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT, JIM_DATA_DIR for a second one)"
-	@echo "make test     everything a change can break, on SQLite and on PostgreSQL (tests/README.md)"
-	@echo "make test-all the same, and what needs minutes or chance: random kills, load, accessibility, fuzzing"
-	@echo "make chaos    ten minutes of kills, freezes, cut connections and restarts per database (SECONDS=60, CHAOS_SEED=…)"
-	@echo "make mutants  break the engine's rules one at a time, and see that tests notice (ONLY=\"fence overlap\")"
-	@echo "make bench    how fast JIM is, on SQLite and on PostgreSQL (QUICK=1; bench/README.md has more)"
-	@echo "make bench-peers  the same beside its peers, with ratios; about half an hour (REPS=2: 20 minutes)"
-	@echo "make bench-pages  how fast every page and list answers with 1,000,000 activities (PostgreSQL)"
-	@echo "make screenshots  every page, light and dark, wide and phone, in screenshots/ (ONLY=\"home queue\")"
-	@echo "make fuzz     many thousand requests to the API by schemathesis, as two roles (EXAMPLES=30, OPTIONS=…)"
-	@echo "make lint     ruff, djlint, mypy, import-linter, Django's checks"
-	@echo "make format   ruff format and its safe fixes, templates by djlint"
-	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: to their newest versions)"
-	@echo "make venv     .venv with everything for development"
-	@echo "make clean    remove .venv, .uv and caches; data/ stays"
+	@echo "make run      start JIM on http://127.0.0.1:8000 (JIM_PORT and JIM_DATA_DIR for a second instance)"
+	@echo "make test     run the test suite on SQLite and on PostgreSQL (tests/README.md)"
+	@echo "make test-all run also the long tests: random kills, load, accessibility, fuzzing"
+	@echo "make chaos    kill, freeze, disconnect and restart everything for ten minutes per database (SECONDS=60, CHAOS_SEED=…)"
+	@echo "make mutants  break the rules of the engine one at a time, and check that tests notice (ONLY=\"fence overlap\")"
+	@echo "make bench    measure JIM on SQLite and on PostgreSQL (QUICK=1; see bench/README.md)"
+	@echo "make bench-peers  measure JIM and other systems, with ratios; about half an hour (REPS=2: 20 minutes)"
+	@echo "make bench-pages  measure every page and list with 1,000,000 activities (PostgreSQL)"
+	@echo "make screenshots  save every page, light and dark, wide and phone, in screenshots/ (ONLY=\"home queue\")"
+	@echo "make fuzz     send many thousand requests to the API with schemathesis, as two roles (EXAMPLES=30, OPTIONS=…)"
+	@echo "make lint     run ruff, djlint, mypy, import-linter and Django's checks"
+	@echo "make format   format the code with ruff and the templates with djlint, and apply safe fixes"
+	@echo "make lock     lock the dependencies of pyproject.toml (UPGRADE=1: upgrade them)"
+	@echo "make venv     create .venv with everything for development"
+	@echo "make clean    remove .venv, .uv and caches; keep data/"
 
 run: .venv/.run
 	@exec $(BIN)/python manage.py up
 
-# Every suite runs even if another failed; the exit code says whether all were green, and selected anything.
-# Side by side: what waits for a process or a browser leaves the processors to the other suite.
+# Run every suite even if another one failed; the exit code is 0 only if all passed and selected tests.
+# Run them side by side: while one suite waits for a process or a browser, the other one uses the processors.
 EACH := --no-print-directory --keep-going --output-sync=target
 test: .venv/.dev $(CHROMIUM)
 	@$(MAKE) $(EACH) -j2 $(SUITES)
@@ -51,13 +51,13 @@ test-sqlite test-postgres: test-%: .venv/.dev $(CHROMIUM)
 
 test-sqlite-long test-postgres-long: test-%-long: .venv/.dev $(CHROMIUM)
 	JIM_TEST_DB=$* $(PYTEST) -m long
-# By themselves: they stop and freeze the server that the tests of a session share.
+# Run these tests alone: they stop and freeze the server that the tests of a session share.
 	$(if $(filter postgres,$*),JIM_TEST_DB=postgres $(BIN)/pytest -q tests/chaos/test_outage.py tests/chaos/test_storm.py)
 
 fuzz: .venv/.dev
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),30) FUZZ_OPTIONS="$(OPTIONS)" JIM_TEST_DB=sqlite $(BIN)/pytest -q -s --timeout 3600 tests/api/test_fuzz.py
 
-# One database after the other: each storm needs the machine for itself.
+# Run one database after the other: each storm needs the whole machine.
 chaos: .venv/.dev
 	JIM_TEST_DB=sqlite CHAOS_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest -q -s tests/chaos/test_storm.py
 	JIM_TEST_DB=postgres CHAOS_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest -q -s tests/chaos/test_storm.py
@@ -78,7 +78,7 @@ bench-pages: .venv/.dev
 screenshots: .venv/.dev $(CHROMIUM)
 	@$(BIN)/python -m tests.browser.photographs $(ONLY)
 
-# Its own data folder: checking must not create or touch the one in use.
+# Use a separate data folder: checks must not create or change the one in use.
 lint: export JIM_DATA_DIR := $(CURDIR)/.venv/lint-data
 lint: export DATABASE_URL :=
 lint: .venv/.dev
@@ -116,14 +116,14 @@ clean:
 	$(UV) pip sync -q --python .venv --require-hashes requirements-dev.lock
 	@touch $@
 
-# Told that it is in its cloud, it unpacks the libraries that a bare machine lacks as well.
+# With AWS_LAMBDA_JS_RUNTIME set, the package also unpacks the libraries that a bare machine lacks.
 node_modules/.chromium: package-lock.json
 	npm ci --silent
 	@mkdir -p $@
 	TMPDIR=$(CURDIR)/$@ AWS_LAMBDA_JS_RUNTIME=nodejs22.x node tests/browser/unpack.mjs
 	@chmod -R a+rX $@ && touch $@
 
-# pip --target needs neither ensurepip nor permission to write to the system's packages.
+# pip --target needs neither ensurepip nor write access to the system's packages.
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "JIM needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m pip install -q --disable-pip-version-check --root-user-action=ignore --target .uv --require-hashes -r requirements-uv.lock

@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def refuse(error: ImproperlyConfigured) -> int:
-    """A wrong setting is the operator's to correct, and one line that names it is all they need."""
+    """Print one line that names the wrong setting, without a traceback."""
     print(f"{sys.argv[0]}: {error}", file=sys.stderr)
     return 2
 

@@ -84,12 +84,12 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
         return [path("<int:pk>/output.txt", view, name="activities_activity_output"), *super().get_urls()]
 
     def output_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Everything that was kept of its output, as plain text that no browser takes for markup."""
+        """Return the stored output as plain text, which browsers do not interpret as markup."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         activity = self.get_queryset(request).filter(pk=pk).first()
         if activity is None:
-            raise Http404(f"There is no activity {pk}.")
+            raise Http404(f"Activity {pk} was not found.")
         lines = activity.output.values_list("text", flat=True)
         return HttpResponse("".join(f"{line}\n" for line in lines), content_type="text/plain; charset=utf-8")
 
@@ -109,7 +109,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
         return activity.finality or NOTHING
 
     def target(self, activity: Activity) -> SafeString | str:
-        """A link, if the target is a row with a page of its own."""
+        """Link to the target if it has a page in the admin."""
         name = f"{activity.target_name} ({type_in_words(activity.target_type)})"
         for app in ("schedules", "execution", "workflows", "webhooks"):
             try:
@@ -145,9 +145,9 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
             ("began", activity.executed_at),
             ("finished", activity.finished_at),
         )
-        told = {at: f"{name} {exact(at)}" for name, at in reversed(stages) if at}
+        texts = {at: f"{name} {exact(at)}" for name, at in reversed(stages) if at}
         took = f"took {span(activity.duration)}" if activity.duration else ""
-        return " · ".join([*reversed(told.values()), took]).removesuffix(" · ")
+        return " · ".join([*reversed(texts.values()), took]).removesuffix(" · ")
 
     def progress(self, activity: Activity) -> SafeString | str:
         if activity.progress_done is None:
@@ -185,7 +185,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
 
 
 def type_in_words(target_type: str) -> str:
-    """What people call such rows; the types of steps have one word already."""
+    """Return the name that people know a target type by; step types keep their name."""
     return _row_names().get(target_type, target_type)
 
 

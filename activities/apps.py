@@ -10,14 +10,14 @@ from django.db.backends.signals import connection_created
 class ActivitiesConfig(AppConfig):
     name = "activities"
     default_auto_field = "django.db.models.BigAutoField"
-    verbose_name = "What happened"
+    verbose_name = "Activities"
 
     def ready(self) -> None:
         connection_created.connect(_insert_in_one_statement)
 
 
 def _insert_in_one_statement(connection: Any, **_: object) -> None:
-    """Django reckons with SQLite's limit of long ago, 999 variables, and splits up every larger insert."""
+    """Raise Django's limit of 999 variables per statement, which splits larger inserts, to SQLite's own."""
     if connection.vendor == "sqlite":
         limit = connection.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         connection.features.max_query_params = limit

@@ -15,11 +15,11 @@ from operations.initiator import Initiator
 from text.clean import clean_json, clean_text
 from text.words import said
 
-from .signals import activities_finished, somebody_listens
+from .signals import activities_finished, listener_condition
 
 
 class Ending(NamedTuple):
-    """How one activity ends; the order is that of `ActivityQuerySet.finish`'s statement."""
+    """How one activity ends. The fields are in the order of the statement in `ActivityQuerySet.finish`."""
 
     activity_id: int
     status: str
@@ -44,7 +44,7 @@ class Ending(NamedTuple):
         )
 
 
-# Records of these name what not everyone may see: each app adds its own, with the permission that shows them.
+# Target types whose records need a permission to be seen, and that permission. Each app adds its own.
 RESTRICTED: dict[str, str] = {}
 
 _OPEN = "t.status IN ('pending', 'in_progress')"
@@ -52,7 +52,7 @@ _OPEN = "t.status IN ('pending', 'in_progress')"
 
 class ActivityQuerySet(models.QuerySet["Activity"]):
     def seen_by(self, may: Callable[[str], bool]) -> ActivityQuerySet:
-        """Without the records of what this reader may not see; `may` is asked for permissions."""
+        """Leave out records that this reader may not see; `may` tells whether they have a permission."""
         hidden = sorted(kind for kind, permission in RESTRICTED.items() if not may(permission))
         return self.exclude(target_type__in=hidden) if hidden else self
 
@@ -62,7 +62,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def add(
         self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, status: str, now: datetime
     ) -> list[int]:
-        """New runs, in one statement; their ids in the same order."""
+        """Insert runs in one statement and return their ids in the same order."""
         same = Activity.UNSAID | {"status": status, "created_at": now}
         same |= {"executed_at": now} if status == Activity.Status.IN_PROGRESS else {}
         return [pk for (pk,) in insert_each(Activity, fields, rows, same=same, returning="id")]
@@ -77,13 +77,13 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def unbegin(self, ids: Sequence[int]) -> int:
-        """Back to pending: the attempt was claimed but its step never started."""
+        """Make attempts pending again that were claimed but whose step never started."""
         return self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS).update(
             status=Activity.Status.PENDING, worker_id=None, executed_at=None
         )
 
     def put_off(self, rows: Sequence[tuple[int, datetime, str]]) -> set[int]:
-        """(activity, begun, message) of attempts that go on later: pending again, but they have begun."""
+        """Make attempts pending that continue later, given as (activity, begun, message)."""
         return update_each(
             Activity,
             ("status", "worker_id", "executed_at", "message"),
@@ -92,7 +92,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def finish(self, endings: Sequence[Ending]) -> set[int]:
-        """Finishes each activity that is still open; a finished one never changes again."""
+        """Finish each activity that is still open; a finished one never changes again."""
         finished = update_each(
             Activity,
             Ending._fields[1:],
@@ -105,7 +105,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def finish_those(
         self, endings: Sequence[Ending], *, fence: str, params: Sequence[Any]
     ) -> list[Sequence[Any]]:
-        """On PostgreSQL: the same for what a fence lets pass, in one statement; answers what that returns."""
+        """Finish the activities that a fence lets pass, in one statement on PostgreSQL; return its rows."""
         found = update_those(
             Activity,
             Ending._fields[1:],
@@ -113,7 +113,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
             fence=fence,
             fence_params=params,
             where=_OPEN,
-            asking=somebody_listens(),
+            asking=listener_condition(),
         )
         activities_finished.send(
             Activity,
@@ -123,16 +123,16 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         return [row for _, _, _, *row in found]
 
     def lock(self) -> ActivityQuerySet:
-        """By id, as everybody does, so that nobody waits in a circle."""
+        """Lock in id order to avoid deadlocks."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def hold(self, ids: Iterable[int], *, worker_id: UUID) -> None:
-        """Until this transaction ends, nobody ends those of these attempts that the worker still runs."""
+        """Lock the attempts that the worker still runs, so that they do not end meanwhile."""
         mine = self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS, worker_id=worker_id)
         list(mine.lock().values_list("pk"))
 
     def tell_progress(self, rows: Sequence[tuple[int, int, int | None, str]], *, worker_id: UUID) -> set[int]:
-        """(activity, done, total, message) of running attempts; returns those that this worker still runs."""
+        """Store (activity, done, total, message); return the attempts that this worker still runs."""
         return update_each(
             Activity,
             ("progress_done", "progress_total", "message"),
@@ -142,23 +142,23 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def close(self, *, status: str, message: str, now: datetime) -> int:
-        """Ends all open activities of this set alike; they are the caller's alone."""
+        """End all open activities of this queryset alike. Only the caller may be writing them."""
         ids = list(self.open().values_list("pk", flat=True))
         return self._close(ids, status=status, message=message, now=now)
 
     def close_lines(
         self, lines: Sequence[tuple[int, int]], *, status: str, message: str, now: datetime
     ) -> int:
-        """The same for lines of plans: (the activity of the execution, line)."""
+        """End open activities of plan lines, given as (activity of the execution, line)."""
         theirs, params = among("(parent_id, line)", lines)
-        # Not by the index of all that is open: there may be a hundred thousand of those.
+        # The expression keeps PostgreSQL from using the index of all open activities, which may be 100,000.
         open_ones = f"{theirs} AND status || '' IN ('pending', 'in_progress')"
         ids = [pk for (pk,) in fetch(f"SELECT id FROM activities_activity WHERE {open_ones}", params)]
         return self._close(ids, status=status, message=message, now=now)
 
     def _close(self, ids: Sequence[int], *, status: str, message: str, now: datetime) -> int:
         closed = Activity.objects.open().filter(pk__in=ids)
-        # Whoever waited for the lock read the clock before some of these were made, or began.
+        # While this transaction waited for the lock, after reading the clock, an activity may have begun.
         ended = Greatest(Value(now, models.DateTimeField()), Coalesce("executed_at", "created_at"))
         count = closed.update(status=status, message=message, finished_at=ended) if ids else 0
         if count:
@@ -175,7 +175,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         message: str = "",
         details: Any = None,
     ) -> None:
-        """The record of an administrative change, finished as soon as it is made."""
+        """Record an administrative change as a finished activity."""
         self.record_each(operation, [target], initiator=initiator, now=now, message=message, details=details)
 
     def record_each(
@@ -188,11 +188,11 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         message: str = "",
         details: Any = None,
     ) -> None:
-        """The same change of several, each on its own record."""
-        told = clean_text(message), clean_json(details)
+        """Record the same change of several targets, each in its own activity."""
+        cleaned = clean_text(message), clean_json(details)
         fields = ("target_type", "target_id", "target_name", "message", "details")
         rows = [
-            (target._meta.model_name or "", str(target.pk)[:64], str(target), *told) for target in targets
+            (target._meta.model_name or "", str(target.pk)[:64], str(target), *cleaned) for target in targets
         ]
         same = {name: value for name, value in Activity.UNSAID.items() if name not in fields} | {
             "status": Activity.Status.COMPLETE,
@@ -209,7 +209,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         activities_finished.send(Activity, ids=[pk for (pk,) in made], operation=operation)
 
     def record_ended(self, activities: Sequence[Activity]) -> None:
-        """Those of work that ends without having run."""
+        """Store activities of work that ended without having run."""
         if activities:
             made = self.bulk_create(activities)
             activities_finished.send(Activity, ids=[activity.pk for activity in made])
@@ -218,9 +218,9 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         return self.exclude(operation=Activity.RUN)
 
     def prune_single(self, *, before: datetime, limit: int) -> int:
-        """The attempts of jobs that have no execution to go with: all of one, when its last one is old.
+        """Delete all attempts of single jobs whose last attempt is old.
 
-        The first of them knows what the job's idempotency key was used for.
+        They are deleted together, as the first attempt holds the use of the job's idempotency key.
         """
         ended = self.filter(operation=Activity.RUN, parent=None, execution=None, retries=None)
         old = list(ended.filter(finished_at__lt=before).values_list("pk", "task_key")[:limit])
@@ -248,7 +248,7 @@ class Activity(models.Model):
     OPEN = (Status.PENDING, Status.IN_PROGRESS)
     FAILURES = (Status.FAILED_WITH_ERROR, Status.COMPLETE_WITH_ERROR, Status.CANCELLED)
     RUN = "run"
-    # What a run that has said nothing yet looks like.
+    # The values of a run without output.
     UNSAID = {
         "operation": RUN,
         "attempt": 1,
@@ -287,7 +287,7 @@ class Activity(models.Model):
     message = models.TextField(blank=True)
     error = models.TextField(blank=True)
     permanently_failed = models.BooleanField(
-        default=False, help_text="It failed, and no attempt follows by itself."
+        default=False, help_text="The step failed and will not be retried automatically."
     )
     traceback = models.TextField(blank=True)
     result = models.JSONField(null=True, blank=True)
@@ -303,7 +303,7 @@ class Activity(models.Model):
             models.UniqueConstraint(fields=["task_key", "attempt"], name="activity_once_per_attempt"),
         ]
         indexes = [
-            # Each task writes an activity three times, and each write goes to every index that it is in.
+            # Each task writes its activity three times, and each write updates every index that has the row.
             models.Index(
                 fields=["parent", "step_index"],
                 name="activity_of_group",
@@ -316,7 +316,7 @@ class Activity(models.Model):
                 name="activity_of_target",
                 condition=Q(task_key=None),
             ),
-            # The few changes of a target among the many runs of it.
+            # Finds the few changes of a target among its many runs.
             models.Index(
                 fields=["target_type", "target_id", "-id"],
                 name="activity_change",
@@ -348,11 +348,11 @@ class Activity(models.Model):
 
     @property
     def finality(self) -> str:
-        """Say that it failed and no attempt follows by itself; empty if it did not, or if one does."""
+        """Say that the step failed and will not be retried; else empty."""
         if not self.permanently_failed:
             return ""
         if self.attempt == 1:
-            return "Failed permanently: it is not retried by itself."
+            return "Failed permanently. It is not retried automatically."
         return f"Failed permanently after {self.attempt} attempts."
 
     @property
@@ -362,21 +362,21 @@ class Activity(models.Model):
         return self.finished_at - self.executed_at
 
     def chain(self) -> list[Activity]:
-        """All attempts of the same step, the first one first."""
+        """Return all attempts of the same step, oldest first."""
         return [self] if self.task_key is None else list(self.attempts())
 
     def attempts(self) -> ActivityQuerySet:
-        """The same, to be asked for; none if it is no step."""
+        """Return the queryset of all attempts of the same step; empty for an administrative change."""
         is_step = self.task_key is not None
         rows = Activity.objects.filter(task_key=self.task_key) if is_step else Activity.objects.none()
         return rows.order_by("attempt")
 
 
-class SaidQuerySet(models.QuerySet[Any]):
-    """What a running attempt says, written only while its worker still runs it."""
+class AttemptOutputQuerySet(models.QuerySet[Any]):
+    """Output and items of running attempts, stored only while their worker still runs them."""
 
     def append(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, worker_id: UUID) -> set[int]:
-        """Rows begin with the activity; returns the activities that took them."""
+        """Insert rows that begin with their activity; return the activities that accepted them."""
         written = insert_each(
             self.model,
             ("activity", *fields),
@@ -408,7 +408,7 @@ class ActivityItem(models.Model):
     message = models.TextField(blank=True)
     created_at = models.DateTimeField()
 
-    objects = SaidQuerySet.as_manager()
+    objects = AttemptOutputQuerySet.as_manager()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.get_outcome_display()}"
@@ -421,7 +421,7 @@ class OutputLine(models.Model):
     text = models.TextField(blank=True)
     written_at = models.DateTimeField()
 
-    objects = SaidQuerySet.as_manager()
+    objects = AttemptOutputQuerySet.as_manager()
 
     class Meta:
         ordering = ["number"]

@@ -1,4 +1,4 @@
-"""What other apps may hear of. Receivers are inside the transaction, and only insert."""
+"""The signals of the activity record. Receivers run inside the transaction and may only insert."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 from django.dispatch import Signal
 
-# ids: the activities that have just ended; operation: what they are, unless they are runs;
-# is_heard: False if it is known that nobody listens.
+# ids: the activities that have just ended; operation: their operation, if they are not runs;
+# is_heard: False if certainly no app listens.
 activities_finished = Signal()
 
-# events: a sequence of `Event`, for what happens without an activity that ends; is_heard: the same.
+# events: a sequence of `Event`, for what happens without an activity that ends; is_heard: as above.
 noticed = Signal()
 
-# Conditions in SQL under which somebody listens.
+# Conditions in SQL that are true if an app listens.
 listening: list[str] = []
 
 
-def somebody_listens() -> str:
-    """A condition: the statement that does what is told of can ask that as well."""
+def listener_condition() -> str:
+    """Return a condition in SQL, so that a statement can check for listeners while it writes."""
     return f"({' OR '.join(listening) or 'FALSE'})"
 
 
 @dataclass(frozen=True)
 class Event:
-    """`data` holds what cannot be looked up, and the ids of what can."""
+    """Something that happened. `data` holds ids of stored rows, and what is not stored elsewhere."""
 
     kind: str
     at: datetime

@@ -1,4 +1,4 @@
-"""What attempts said: of one, or of several merged by time, in parts that a page can follow."""
+"""The output of one attempt, or of several merged by time, in parts that a page can follow."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STREAMS = ("stdout", "stderr", "log")
 
 
 def with_last_lines(attempts: ActivityQuerySet) -> Any:
-    """Each with `last_line`, the number of its last one so far, which takes one look into an index."""
+    """Add `last_line`, the number of the last output line, with one index probe per attempt."""
     last = OutputLine.objects.filter(activity=OuterRef("pk")).order_by("-number").values("number")[:1]
     return attempts.annotate(last_line=Subquery(last))
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """The attempts come with their last lines; what is written after those were read is read next time."""
+    """The output of attempts up to their `last_line`; later lines are read with the next transcript."""
 
     attempts: Sequence[Any]
     stream: str = ""
@@ -34,13 +34,13 @@ class Transcript:
 
     @classmethod
     def of(cls, attempts: Sequence[Any], *, stream: str = "", text: str = "") -> Transcript:
-        """Of those that have said something; of very many, the last ones."""
-        spoken = [attempt for attempt in attempts if attempt.last_line]
-        spoken.sort(key=lambda attempt: (attempt.executed_at or attempt.created_at, attempt.pk))
-        return cls(spoken[-MOST_ATTEMPTS:], stream, text)
+        """Build the transcript of the attempts that have output, at most the last MOST_ATTEMPTS."""
+        with_output = [attempt for attempt in attempts if attempt.last_line]
+        with_output.sort(key=lambda attempt: (attempt.executed_at or attempt.created_at, attempt.pk))
+        return cls(with_output[-MOST_ATTEMPTS:], stream, text)
 
     def lines(self, *, after: Mapping[int, int] | None = None, to: int | None = None) -> list[OutputLine]:
-        """The last ones, by time: after those that are known by attempt, and not beyond this number."""
+        """Return the last lines by time, after the known line of each attempt and up to number `to`."""
         wanted = Q()
         for attempt in self.attempts:
             known, last = (after or {}).get(attempt.pk, 0), min(attempt.last_line, to or attempt.last_line)
@@ -64,7 +64,7 @@ class Transcript:
 
     @property
     def cursor(self) -> str:
-        """Up to where it has been read: “attempt.line-attempt.line”."""
+        """Return how far each attempt was read, as “attempt.line-attempt.line”."""
         return "-".join(f"{attempt.pk}.{attempt.last_line}" for attempt in self.attempts)
 
     @property
@@ -74,7 +74,7 @@ class Transcript:
 
 
 def read_cursor(text: str) -> dict[int, int]:
-    """What makes no sense is not known."""
+    """Parse a cursor, ignoring malformed parts."""
     known = {}
     for pair in text.split("-")[:MOST_ATTEMPTS]:
         attempt, _, number = pair.partition(".")
@@ -85,5 +85,5 @@ def read_cursor(text: str) -> dict[int, int]:
 
 
 def attempts_of(root: int) -> Any:
-    """Of the steps of an execution, which is known by its root activity."""
+    """Return the attempts of all steps of an execution, given its root activity."""
     return Activity.objects.filter(parent=root).defer("traceback", "result", "details")

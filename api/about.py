@@ -1,47 +1,49 @@
-"""What the description of the API says before it comes to its parts; settings read it."""
+"""The introduction and the section texts of the OpenAPI description."""
 
 from __future__ import annotations
 
 DESCRIPTION = """
-Schedules, executions, jobs and what became of them.
+Manage schedules, run jobs, and read what happened.
 
-**Who asks.** Send `Authorization: Bearer jim_…`, an API token, which reaches as far as its scopes and never
-beyond its user; or the session of somebody who is signed in, with the CSRF token for changes.
+**Authentication.** Send an API token: `Authorization: Bearer jim_…`. A token can do what its scopes allow,
+and never more than its user. In a browser, the session of a signed-in user works too; changes then need the
+CSRF token.
 
-**Versions.** What can be edited has an `ETag`. `PUT`, `PATCH` and `DELETE` name it in `If-Match` (`*` for
-whichever there is): without it they are refused with 428, with an old one with 412. `If-None-Match` saves a
-transfer.
+**Versions.** Everything that can be edited has an `ETag`. `PUT`, `PATCH` and `DELETE` need it in `If-Match`
+(or `*` for any version). Without `If-Match` they answer 428; if the version is outdated, 412. Send
+`If-None-Match` with a `GET` to get an empty 304 answer while nothing has changed.
 
-**Once.** A `POST` with an `Idempotency-Key` is carried out once: within 24 hours, the same request gets the
-same answer, with `Idempotent-Replayed: true`; another body with the same key is refused (409). This holds
-through crashes: after an error nothing was done; after no answer at all, send the request again.
+**Idempotency.** A `POST` with an `Idempotency-Key` is carried out once. The same request within 24 hours gets
+the same response, with the header `Idempotent-Replayed: true`. The same key with a different body answers
+409. After an error response nothing was done. If no response arrived, send the request again with the same
+key.
 
-**Lists** come in pages: follow `next`. Unknown fields, filters and orderings are refused by name.
+**Lists** are paginated: follow `next` until it is null. Unknown fields, filters and orderings are errors.
 
-**Errors** are problem details (RFC 9457, `application/problem+json`): `detail` is for people, `errors` says
-what is wrong with which field.
+**Errors** are problem details (RFC 9457, `application/problem+json`). `detail` explains the problem and what
+to do, `errors` lists each invalid field, and `type` identifies the kind of problem for programs.
 """
 
 TAGS = {
-    "schedules": "What runs, and when; with its ledger, backfills and revisions.",
-    "backfills": "Past ranges whose times are started again or at last.",
-    "calendars": "Times at which nothing that refers to them runs.",
-    "templates": "What steps that are alike have in common.",
-    "secrets": "Values that steps refer to by name, and that are never shown.",
-    "executions": "Runs of plans, with their steps and attempts.",
-    "tasks": "The queue.",
-    "direct": "Run one step at once, and wait for its outcome.",
-    "activities": "What happened: every attempt and every change.",
-    "workflows": "Event-driven work: producers and consumers that share state and topics.",
-    "runs": "Each attempt of a producer or consumer.",
-    "topics": "Sequences of events; publish to them here.",
-    "events": "What was published, and what became of it.",
-    "workers": "The processes that do the work.",
-    "pools": "Where tasks are queued.",
-    "reservations": "Seats of pools that direct requests hold or wait for.",
-    "limits": "How many tasks with one key run at once.",
-    "webhooks": "Where notifications are sent to.",
-    "deliveries": "Each notification, and whether it arrived.",
-    "tokens": "Who may call this API.",
-    "health": "Whether all is well.",
+    "schedules": "What runs and when. Includes occurrences, backfills and revisions.",
+    "backfills": "Requests to run the times of a past range.",
+    "calendars": "Shared lists of dates and times that schedules leave out, such as public holidays.",
+    "templates": "Steps that many schedules and jobs refer to.",
+    "secrets": "Encrypted values that steps refer to by name. Values are never shown.",
+    "executions": "Runs of schedules and of job groups, with their steps and attempts.",
+    "tasks": "The queue of steps and jobs.",
+    "direct": "Run one step immediately and wait for its result.",
+    "activities": "The history: every attempt and every change.",
+    "workflows": "Event-driven work: producers and consumers that share topics.",
+    "runs": "Runs of producers and consumers.",
+    "topics": "Named sequences of events. Publish events here.",
+    "events": "Published events and their status.",
+    "workers": "Worker processes.",
+    "pools": "The pools in which tasks are queued.",
+    "reservations": "Seats of pools that direct requests use or wait for.",
+    "limits": "The number of tasks with the same key that may run at once.",
+    "webhooks": "URLs that receive notifications.",
+    "deliveries": "Notifications sent to webhooks, and whether they arrived.",
+    "tokens": "API tokens.",
+    "health": "Health checks for monitoring and load balancers.",
 }

@@ -1,3 +1,5 @@
+"""The admin page of API tokens."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -18,7 +20,7 @@ from .models import ApiToken
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(RecordAdmin[ApiToken], OperationsAdmin[ApiToken]):
-    """Whose they are and how far they reach; their texts, nobody has."""
+    """Lists tokens with their users and scopes. Token texts are not stored, so they cannot be shown."""
 
     list_display = ("__str__", "state", "user", "reach", "created", "expires", "last_used")
     list_filter = (("user", admin.RelatedOnlyFieldListFilter),)

@@ -1,3 +1,5 @@
+"""Authentication by API token, and the identity of the caller."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -17,7 +19,7 @@ from .models import ApiToken, FailedSignIn
 
 
 class TokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer jim_…`"""
+    """Authentication by the header `Authorization: Bearer jim_…`."""
 
     keyword = "Bearer"
 
@@ -33,21 +35,26 @@ class TokenAuthentication(BaseAuthentication):
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """What makes an answer 401 instead of 403."""
+        """Return the scheme for WWW-Authenticate; without it, DRF would answer 403 instead of 401."""
         return self.keyword
 
 
 def refuse(request: Request, now: datetime) -> NoReturn:
-    """Wrong tokens are counted by address. Right ones pass all the same: others may share the address."""
+    """Count a wrong token for the caller's address and refuse the request.
+
+    Valid tokens are accepted from a locked address too, as other callers may share it.
+    """
     guess = Guess.at_token(request)
     if wait := FailedSignIn.objects.charge(guess, now=now):
-        told = "Too many calls with unknown tokens came from this address: use one that is known."
-        raise Throttled(wait.total_seconds(), told)
+        detail = "Too many requests with invalid tokens from this address. Use a valid token."
+        raise Throttled(wait.total_seconds(), detail)
     FailedSignIn.objects.record(guess, now=now)
-    raise AuthenticationFailed("This token is not known, has expired or was revoked: create another one.")
+    raise AuthenticationFailed("The API token is invalid, expired or revoked. Create a new token.")
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """The description of token authentication in the OpenAPI schema."""
+
     target_class = TokenAuthentication
     name = "token"
 
@@ -56,7 +63,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 def initiator_of(request: Request | HttpRequest) -> Initiator:
-    """Who asks: a person, or a token in that person's name."""
+    """Return who sent a request: a user, or a token of a user."""
     token = getattr(request, "auth", None)
     user = request.user
     assert user.is_authenticated
@@ -66,5 +73,6 @@ def initiator_of(request: Request | HttpRequest) -> Initiator:
 
 
 def principal_of(request: Request) -> str:
+    """Return the key that rate limits and idempotency keys are kept by: the token, else the user."""
     token = request.auth
     return f"token:{token.pk}" if isinstance(token, ApiToken) else f"user:{request.user.pk}"

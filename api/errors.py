@@ -1,4 +1,4 @@
-"""Errors as problem details (RFC 9457): what is wrong, with which field, and what to do."""
+"""Error responses as problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -26,29 +26,32 @@ from schedules.permissions import NotYours
 from schedules.vault import VaultError
 
 from .permissions import refusal
-from .throttling import StrangerThrottle
+from .throttling import AnonymousThrottle
 
 logger = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
-NOBODY = "Send “Authorization: Bearer jim_…”: tokens are made under Settings, or by “manage.py createtoken”."
+CREDENTIALS_NEEDED = (
+    "Send the header “Authorization: Bearer jim_…” with an API token. Create one under Settings, or with "
+    "“manage.py createtoken”."
+)
 TITLES = {
-    400: "The request is not valid",
-    401: "Sign in first",
-    403: "You may not do this",
-    404: "There is no such thing",
-    405: "This method does not exist here",
-    406: "Only JSON is spoken here",
-    409: "Its state does not allow this",
-    412: "It was changed meanwhile",
-    415: "Send JSON",
-    428: "Say which version you change",
+    400: "Invalid request",
+    401: "Authentication required",
+    403: "Permission denied",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    409: "Conflict",
+    412: "The version is outdated",
+    415: "Unsupported content type",
+    428: "If-Match required",
     429: "Too many requests",
-    503: "Try again in a moment",
+    503: "Temporarily unavailable",
 }
 
 
 class Problem(exceptions.APIException):
-    """An error with members or headers of its own."""
+    """An error response with its own status code, members or headers."""
 
     def __init__(
         self,
@@ -64,21 +67,27 @@ class Problem(exceptions.APIException):
 
 
 class FieldProblemSerializer(serializers.Serializer[Any]):
-    field = serializers.CharField(help_text="Its path, such as `steps.0.name`; empty for the whole.")
-    code = serializers.CharField(help_text="What kind of error it is, such as `required` or `unique`.")
-    detail = serializers.CharField()
+    field = serializers.CharField(
+        help_text="The path of the field, such as `steps.0.name`. Empty if the error concerns the whole body."
+    )
+    code = serializers.CharField(help_text="The kind of error, such as `required` or `unique`.")
+    detail = serializers.CharField(help_text="What is wrong with the field.")
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    type = serializers.CharField()
-    title = serializers.CharField()
-    status = serializers.IntegerField()
-    detail = serializers.CharField()
-    errors = FieldProblemSerializer(many=True, required=False)  # type: ignore[assignment]
+    type = serializers.CharField(
+        help_text="The kind of problem, for programs, such as `urn:jim:problem:invalid`."
+    )
+    title = serializers.CharField(help_text="The meaning of the status code.")
+    status = serializers.IntegerField(help_text="The HTTP status code.")
+    detail = serializers.CharField(help_text="What went wrong, and what to do about it.")
+    errors = FieldProblemSerializer(  # type: ignore[assignment]
+        many=True, required=False, help_text="The invalid fields, if the request is invalid (400)."
+    )
 
 
 def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """DRF's exception handler; None for what nobody expected."""
+    """Turn an exception into a response; return None for unexpected ones. DRF calls this."""
     known = refusal(context["request"], error) if isinstance(error, NotYours) else _known(error)
     if isinstance(known, exceptions.NotAuthenticated):
         known = _throttled(context) or known
@@ -90,26 +99,26 @@ def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
 
 def _throttled(context: Mapping[str, Any]) -> exceptions.Throttled | None:
-    """DRF asks its throttles only about those who may call; strangers never come that far."""
-    throttle = StrangerThrottle()
+    """Throttle requests without credentials, which DRF refuses before it asks its own throttles."""
+    throttle = AnonymousThrottle()
     if throttle.allow_request(context["request"], context["view"]):
         return None
-    return exceptions.Throttled(throttle.wait(), f"Too many calls without a token. {NOBODY}")
+    return exceptions.Throttled(throttle.wait(), f"Too many requests without a token. {CREDENTIALS_NEEDED}")
 
 
 def _known(error: Exception) -> exceptions.APIException | None:
     match error:
         case exceptions.NotAuthenticated():
-            error.detail = exceptions.ErrorDetail(NOBODY, error.default_code)
+            error.detail = exceptions.ErrorDetail(CREDENTIALS_NEEDED, error.default_code)
             return error
         case exceptions.APIException():
             return error
         case Http404() | ObjectDoesNotExist():
-            return exceptions.NotFound("There is nothing at this address: it may have been removed.")
+            return exceptions.NotFound("Not found. Check the URL; the object may have been deleted.")
         case PermissionDenied():
             return exceptions.PermissionDenied(str(error) or None)
         case ValidationError():
-            return exceptions.ValidationError(said(error))
+            return exceptions.ValidationError(errors_by_field(error))
         case Conflict():
             headers = {"ETag": f'"{error.token}"'}
             return Problem(str(error), status_code=412, code="changed", headers=headers, token=error.token)
@@ -120,22 +129,25 @@ def _known(error: Exception) -> exceptions.APIException | None:
         case VaultError():
             return Problem(str(error), status_code=409)
         case IntegrityError():
-            logger.warning("two requests met: %s", error)
-            met = "Somebody else took this name, or changed the same, in this moment: look, then repeat it."
-            return Problem(met, status_code=409, code="met")
+            logger.warning("two requests conflicted: %s", error)
+            detail = (
+                "Another request took this name or changed the same object at the same time. "
+                "Reload it and try again."
+            )
+            return Problem(detail, status_code=409, code="met")
         case _ if is_outage(error):
             logger.warning("the database cannot be reached: %s", in_a_line(error))
-            away = "The database cannot be reached, or is too busy."
-            return Problem(away, status_code=503, code="unavailable", headers={"Retry-After": "2"})
+            detail = "The database is unreachable or too busy. Try again in a few seconds."
+            return Problem(detail, status_code=503, code="unavailable", headers={"Retry-After": "2"})
     return None
 
 
-def said(error: ValidationError) -> Any:
-    """What Django's error says, by field."""
-    told: dict[str, list[exceptions.ErrorDetail]] = defaultdict(list)
+def errors_by_field(error: ValidationError) -> Any:
+    """Return the messages of Django's error by field, as DRF expects them."""
+    details: dict[str, list[exceptions.ErrorDetail]] = defaultdict(list)
     for path, message, code in field_errors(error):
-        told[dotted(path) or NON_FIELD_ERRORS].append(exceptions.ErrorDetail(message, code))
-    return dict(told)
+        details[dotted(path) or NON_FIELD_ERRORS].append(exceptions.ErrorDetail(message, code))
+    return dict(details)
 
 
 def _headers(error: exceptions.APIException) -> dict[str, str]:
@@ -151,7 +163,7 @@ def _body(error: exceptions.APIException) -> dict[str, Any]:
     code = error.status_code
     body: dict[str, Any] = {
         "type": f"urn:jim:problem:{_kind(error)}",
-        "title": TITLES.get(code, "Something is wrong"),
+        "title": TITLES.get(code, "Request failed"),
         "status": code,
     }
     if isinstance(error, exceptions.ValidationError):

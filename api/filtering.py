@@ -1,3 +1,8 @@
+"""Filters of lists. Django's form fields read "maybe" as no filter and " 3.0" as 3; here both are errors.
+
+tests/test_bad_lists.py needs that a filter that is not understood never returns the whole list.
+"""
+
 from __future__ import annotations
 
 import re
@@ -24,7 +29,7 @@ class _Flag(forms.Field):
     def to_python(self, value: Any) -> bool | None:
         if value in (None, "true", "false"):
             return None if value is None else value == "true"
-        raise Invalid("true or false is expected.")
+        raise Invalid("Use true or false.")
 
 
 class _Whole(forms.Field):
@@ -32,7 +37,7 @@ class _Whole(forms.Field):
         if value is None:
             return None
         if not re.fullmatch(r"-?[0-9]{1,18}", str(value)):
-            raise Invalid("A whole number is expected.")
+            raise Invalid("Use a whole number.")
         return int(value)
 
 
@@ -41,12 +46,12 @@ class _Moment(forms.Field):
         if value is None:
             return None
         try:
-            # A plus sign that nobody escaped arrives as a space.
+            # A plus sign that was not escaped arrives as a space.
             moment = clock_reading("", re.sub(r" (?=[0-9]{2}:?[0-9]{2}$)", "+", str(value)))
         except SpecError as error:
             raise Invalid(error.message) from error
         if moment.tzinfo is None:
-            raise Invalid("Say the offset as well, such as 2026-12-01T09:00:00Z.")
+            raise Invalid("Add the offset from UTC, such as 2026-12-01T09:00:00Z.")
         return moment
 
 
@@ -63,7 +68,7 @@ class MomentFilter(plain.IsoDateTimeFilter):
 
 
 class TextFilter(plain.CharFilter):
-    """Nothing has a name as long as that, and SQLite refuses to compare with a text of 50 kB."""
+    """A filter by text, limited in length: SQLite refuses to compare with a text of 50 kB."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, max_length=LONGEST_SEARCH, **options)
@@ -75,24 +80,24 @@ class _Words(forms.Field):
     def to_python(self, value: Any) -> list[str]:
         words = [str(word) for word in value or ()]
         if any("\0" in word for word in words):
-            raise Invalid("No NUL can be part of it.")
+            raise Invalid("NUL characters are not allowed.")
         return words
 
 
 @extend_schema_field({"type": "array", "items": {"type": "string"}})
 class WordsFilter(plain.Filter):
-    """May be given several times."""
+    """A filter that may be given several times."""
 
     field_class = _Words
 
 
 class Filters(filters.FilterSet):
-    """What a list can be narrowed down to; a value that makes no sense is an error, not an empty list."""
+    """The filters of a list. A value that cannot be read is an error, not an empty list."""
 
 
 class FilterBackend(filters.DjangoFilterBackend):
     def filter_queryset(self, request: Any, queryset: Any, view: Any) -> Any:
-        """One thing that is asked for by its id is found whatever a list leaves out."""
+        """Filter lists only: an object that is requested by its id is found whatever the filters say."""
         filterset = None if getattr(view, "detail", False) else self.get_filterset(request, queryset, view)
         if filterset is None:
             return queryset
@@ -103,29 +108,29 @@ class FilterBackend(filters.DjangoFilterBackend):
 
 
 def _refuse_empty(request: Request, filterset: Any) -> None:
-    """Which would be ignored; to look for no text at all is another thing."""
+    """Refuse filters without a value, which would be ignored; an empty text is a value."""
     given = {name for name, value in request.query_params.items() if not value}
     empty = [
         name for name in given & set(filterset.filters) if not isinstance(filterset.filters[name], TextFilter)
     ]
     if empty:
-        raise ValidationError(dict.fromkeys(sorted(empty), "Give it a value, or leave it out."))
+        raise ValidationError(dict.fromkeys(sorted(empty), "Give a value, or leave the parameter out."))
 
 
 def flag_of(request: Request, name: str) -> bool:
     """Read a parameter that is `true` or `false`, and false if it is left out."""
     text = request.query_params.get(name, "false")
     if text not in ("true", "false"):
-        raise ValidationError({name: "true or false is expected."})
+        raise ValidationError({name: "Use true or false."})
     return text == "true"
 
 
 def refuse_unknown(request: Request, known: Collection[str], *, many: Collection[str] = ()) -> None:
-    """Whoever misspells a filter must not take everything for what was asked for."""
-    told = f"There is no such parameter here; there are: {', '.join(known) or 'none'}."
+    """Refuse unknown and repeated parameters, so that a misspelt filter does not return the whole list."""
+    told = f"Unknown parameter. Known parameters: {', '.join(known) or 'none'}."
     wrong = dict.fromkeys(sorted(set(request.query_params) - set(known)), told)
     for name, values in request.query_params.lists():
         if name in known and len(values) > 1 and name not in many:
-            wrong[name] = "It is given twice: which one is meant?"
+            wrong[name] = "Give this parameter only once."
     if wrong:
         raise ValidationError(wrong)

@@ -1,7 +1,7 @@
-"""Wrong passwords and tokens, counted for all web processes, so that guessing them is slow.
+"""Limits on guessing passwords and tokens, counted for all web processes together.
 
-A guess counts as wrong before it is looked at, and is taken back if it was right: guesses that arrive at
-the same time are counted too.
+A guess counts as wrong before it is checked, and is uncounted if it was right. That way guesses that arrive
+at the same time are counted too.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Kind(models.TextChoices):
 
 @dataclass(frozen=True)
 class Allowance:
-    """`free` wrong guesses; from then on each locks, for twice as long as the one before it."""
+    """The number of free wrong guesses. Each further one locks, twice as long as the one before."""
 
     free: int
     first: timedelta
     longest: timedelta
 
 
-# An account is locked briefly, as anyone can do that to anyone; browsers that know it are not concerned.
+# Account locks are short, as anyone can lock any account. Browsers that signed in before are not affected.
 ALLOWANCES = {
     Kind.BROWSER: Allowance(5, timedelta(seconds=30), timedelta(minutes=15)),
     Kind.PAIR: Allowance(5, timedelta(seconds=30), timedelta(minutes=15)),
@@ -61,26 +61,26 @@ ALLOWANCES = {
     Kind.ACCOUNT: Allowance(50, timedelta(seconds=10), timedelta(minutes=1)),
     Kind.TOKEN: Allowance(30, timedelta(seconds=10), timedelta(minutes=15)),
 }
-# One success shows who is there; of these, it takes back no more than its own count.
+# Counters that several people share: a success removes only its own guess from them.
 SHARED = (Kind.ADDRESS, Kind.ACCOUNT, Kind.TOKEN)
 
 
 def lock_of(kind: str, failures: int) -> timedelta:
-    """How long nothing more may be tried after so many failures."""
+    """Return how long further guesses are refused after this many failures."""
     allowed = ALLOWANCES[Kind(kind)]
     over = failures - allowed.free
     return min(allowed.first * 2 ** min(over, 10), allowed.longest) if over >= 0 else timedelta(0)
 
 
-def is_told(kind: str, failures: int) -> bool:
-    """Whether this many are worth a record: with the first lock, then each time that they have doubled."""
+def is_recorded(kind: str, failures: int) -> bool:
+    """Tell whether to record this many failures: at the first lock, then each time they have doubled."""
     times, rest = divmod(failures, ALLOWANCES[Kind(kind)].free)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 
 
 @dataclass
 class Guess:
-    """One try: at the password of an account, or at a token if there is none."""
+    """A guess at the password of an account, or at a token if `account` is empty."""
 
     address: str
     account: str = ""
@@ -97,12 +97,12 @@ class Guess:
         return cls(address_of(request))
 
     def rows(self, now: datetime) -> list[FailedSignIn]:
-        """One for each thing that it counts for, in the order in which everyone locks them."""
+        """Return the counters for this guess, in the order in which all transactions lock them."""
         rows = [self._row(kind, now) for kind in self._kinds()]
         return sorted(rows, key=lambda row: row.subject)
 
     def known_browser(self) -> str:
-        """What a browser keeps that has signed in to this account."""
+        """Return the cookie value for a browser that has signed in to this account."""
         text = {"account": self.account, "browser": self.browser or get_random_string(16)}
         return signing.dumps(text, salt=BROWSER_SALT)
 
@@ -122,9 +122,9 @@ class Guess:
 
 class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
     def charge(self, guess: Guess, *, now: datetime) -> timedelta:
-        """Count it as wrong for now; if it may not be tried at all, say how long to wait instead.
+        """Count a guess as wrong for now and return zero; while it is locked, return how long to wait.
 
-        What is locked costs a question, and writes nothing.
+        A locked guess costs one query and writes nothing.
         """
         rows = guess.rows(now)
         theirs = self.filter(subject__in=[row.subject for row in rows]).order_by("subject")
@@ -142,7 +142,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
         return timedelta(0)
 
     def refund(self, guess: Guess) -> None:
-        """It was right: an account's own failures are forgotten, those that others share in are not."""
+        """Undo the count of a successful attempt: delete the account's counters, decrement shared ones."""
         with transaction.atomic():
             for row in guess.counted:
                 mine = self.filter(pk=row.pk)
@@ -154,19 +154,19 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
                     mine.filter(failures__gt=0).update(failures=F("failures") - 1)
 
     def record(self, guess: Guess, username: str = "", *, now: datetime) -> None:
-        """It was wrong: tell administrators now and then, however many come.
+        """Write activities about wrong guesses for administrators, a limited number per hour.
 
-        Only names of accounts that exist are told: people type passwords into the wrong field.
+        Only names of existing accounts are recorded: people type passwords into the wrong field.
         """
-        told = [row for row in guess.counted if is_told(row.kind, row.failures)]
-        if not told or _is_told_enough(now):
+        recorded = [row for row in guess.counted if is_recorded(row.kind, row.failures)]
+        if not recorded or _has_enough_records(now):
             return
         user = User.objects.filter(username=User.normalize_username(username.strip())).first()
-        for row in told:
+        for row in recorded:
             row.record(user if row.account else None, now=now)
 
     def lift(self, *, username: str = "", address: str = "", initiator: Initiator, now: datetime) -> int:
-        """Forget the failures of an account, of an address, or all; how many locks that ended."""
+        """Delete the failures of an account, of an address, or all, and return how many locks ended."""
         rows = self.all()
         if username:
             rows = rows.filter(account=_digest("account", User.normalize_username(username)))
@@ -184,11 +184,11 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
 
 
 class FailedSignIn(models.Model):
-    """How often guesses that have something in common were wrong. Names that were typed are not kept."""
+    """A counter of wrong guesses by account, address or browser. Typed names are not stored."""
 
     kind = models.CharField(max_length=8, choices=Kind.choices)
     subject = models.CharField(max_length=64, unique=True)
-    account = models.CharField(max_length=64, blank=True, help_text="A digest of its name.")
+    account = models.CharField(max_length=64, blank=True, help_text="A digest of the user name.")
     address = models.CharField(max_length=45, blank=True)
     failures = models.PositiveIntegerField(default=0)
     first_at = models.DateTimeField()
@@ -217,7 +217,7 @@ class FailedSignIn(models.Model):
         self.locked_until = now + lock if lock else None
 
     def record(self, user: User | None, *, now: datetime) -> None:
-        who = f"“{user}”" if user else ("accounts that do not exist" if self.account else "any account")
+        who = f"“{user}”" if user else ("unknown accounts" if self.account else "any account")
         what = "Unknown API tokens" if self.kind == Kind.TOKEN else f"Wrong passwords for {who}"
         message = (
             f"{what} from {self.address or 'any address'}: {self.failures:,} since {exact(self.first_at)}."
@@ -239,16 +239,16 @@ class FailedSignIn(models.Model):
 
 
 def address_of(request: Any) -> str:
-    """Where a request comes from; what a proxy says of that is believed only as far as there are proxies."""
+    """Return the client's address; X-Forwarded-For is trusted only for the configured number of proxies."""
     address = request.META.get("REMOTE_ADDR", "")
-    said = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
-    if settings.JIM_PROXIES and said[0]:
-        address = said[-min(settings.JIM_PROXIES, len(said))]
+    forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
+    if settings.JIM_PROXIES and forwarded[0]:
+        address = forwarded[-min(settings.JIM_PROXIES, len(forwarded))]
     return _normal(address)
 
 
 def _normal(address: str) -> str:
-    """Of IPv6 the network: each customer of a provider has 2^64 addresses."""
+    """Normalise an address; for IPv6 return its /64 network, as each customer has 2^64 addresses."""
     try:
         known = ip_address(address.strip())
     except ValueError:
@@ -276,7 +276,7 @@ def _longest_wait(rows: Iterable[FailedSignIn], now: datetime) -> timedelta:
     return max((row.wait(now) for row in rows), default=timedelta(0))
 
 
-def _is_told_enough(now: datetime) -> bool:
+def _has_enough_records(now: datetime) -> bool:
     last = Activity.objects.administrative().filter(finished_at__gt=now - timedelta(hours=1))
-    told = last.filter(operation=RECORDED_AS)[:MOST_RECORDS_AN_HOUR]
-    return told.count() >= MOST_RECORDS_AN_HOUR
+    records = last.filter(operation=RECORDED_AS)[:MOST_RECORDS_AN_HOUR]
+    return records.count() >= MOST_RECORDS_AN_HOUR

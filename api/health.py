@@ -1,4 +1,4 @@
-"""Whether this installation is at work, for whoever watches it from outside: nothing secret, no account."""
+"""Health checks for monitoring and load balancers, without authentication."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from execution.models import Chore, Worker
 from execution.models.chore import is_ticking
 from text.words import span
 
-NO_DATABASE = "The database cannot be reached."
+NO_DATABASE = "The database is unreachable."
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Check:
     detail: str
 
 
-class CheckSerializer(serializers.Serializer[Any]):
+class HealthCheckSerializer(serializers.Serializer[Any]):
     ok = serializers.BooleanField()
-    detail = serializers.CharField(help_text="What was found, and if something is wrong what to do.")
+    detail = serializers.CharField(help_text="What was found, and what to do if the check failed.")
 
 
 class LivenessSerializer(serializers.Serializer[Any]):
@@ -44,11 +44,11 @@ class LivenessSerializer(serializers.Serializer[Any]):
 
 class ReadinessSerializer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices=["ready", "not ready"])
-    checks = serializers.DictField(child=CheckSerializer())
+    checks = serializers.DictField(child=HealthCheckSerializer())
 
 
 class Health(APIView):
-    """Asked often, by programs that have no account."""
+    """An endpoint that monitoring calls often and without an account."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
@@ -58,18 +58,24 @@ class Health(APIView):
 class Live(Health):
     @extend_schema(responses=LivenessSerializer, auth=[], tags=["health"])
     def get(self, request: Request) -> Response:
-        """This process answers; what it depends on is not asked."""
+        """Check that the web process responds.
+
+        The database, the scheduler and the workers are not checked.
+        """
         return Response({"status": "alive"}, headers={"Cache-Control": "no-store"})
 
 
 class Ready(Health):
     @extend_schema(
-        responses={200: ReadinessSerializer, 503: OpenApiResponse(ReadinessSerializer, "Something is not.")},
+        responses={200: ReadinessSerializer, 503: OpenApiResponse(ReadinessSerializer, "A check failed.")},
         auth=[],
         tags=["health"],
     )
     def get(self, request: Request) -> Response:
-        """The database, its migrations, a scheduler that ticks and a worker that lives."""
+        """Check the database, its migrations, the scheduler and the workers.
+
+        Answers 503 if any check fails.
+        """
         found = checks(CHECKS)
         is_ready = all(check.ok for check in found.values())
         body = {
@@ -80,7 +86,7 @@ class Ready(Health):
 
 
 def checks(known: Mapping[str, Callable[[datetime], Check]]) -> dict[str, Check]:
-    """Without a database nothing else can be told."""
+    """Run the checks; without a database, all of them fail."""
     try:
         now = clock.now()
         return {name: check(now) for name, check in known.items()}
@@ -91,14 +97,14 @@ def checks(known: Mapping[str, Callable[[datetime], Check]]) -> dict[str, Check]
 
 def _database(now: datetime) -> Check:
     fetch("SELECT 1", [])
-    return Check(True, "It answers.")
+    return Check(True, "The database responds.")
 
 
 def _migrations(now: datetime) -> Check:
     missing = _shipped() - set(MigrationRecorder(connection).applied_migrations())
     if missing:
-        return Check(False, f"{len(missing)} are missing: run “manage.py migrate”.")
-    return Check(True, "All are applied.")
+        return Check(False, f"{len(missing)} migrations are not applied. Run “manage.py migrate”.")
+    return Check(True, "All migrations are applied.")
 
 
 @cache
@@ -111,18 +117,18 @@ def _shipped() -> frozenset[tuple[str, str]]:
 def _scheduler(now: datetime) -> Check:
     tick = Chore.objects.last_tick()
     if tick is None or tick.last_run_at is None:
-        return Check(False, "None has ticked yet: start “manage.py runscheduler”.")
+        return Check(False, "No scheduler has run yet. Start “manage.py runscheduler”.")
     ago = span(max(now, tick.last_run_at) - tick.last_run_at)
     if not is_ticking(tick, now=now):
-        return Check(False, f"None has ticked for {ago}: start “manage.py runscheduler”.")
-    return Check(True, f"One ticked {ago} ago.")
+        return Check(False, f"No scheduler has run for {ago}. Start “manage.py runscheduler”.")
+    return Check(True, f"A scheduler ran {ago} ago.")
 
 
 def _workers(now: datetime) -> Check:
     seats = list(Worker.objects.holding_leases(now).values_list("seats", flat=True))
     if not seats:
-        return Check(False, "None is alive: start “manage.py runworker”.")
-    return Check(True, f"{len(seats)} alive, with {sum(seats)} seats.")
+        return Check(False, "No worker is running. Start “manage.py runworker”.")
+    return Check(True, f"{len(seats)} running, with {sum(seats)} seats.")
 
 
 CHECKS = {"database": _database, "migrations": _migrations, "scheduler": _scheduler, "workers": _workers}

@@ -1,4 +1,4 @@
-"""A request that is sent again with the same Idempotency-Key is answered again, not carried out again."""
+"""Idempotency keys: a repeated request gets the stored response instead of being carried out again."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ FIELDS = ("principal", "route", "key", "request_digest", "created_at", "headers"
 
 
 def key_of(request: Request | HttpRequest) -> str:
-    """Empty: none was sent."""
+    """Return the Idempotency-Key of a request, or an empty string."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if len(key) > LONGEST_KEY or not key.isprintable():
-        raise ValidationError({"Idempotency-Key": f"At most {LONGEST_KEY} printable characters."})
+        detail = f"The key may have at most {LONGEST_KEY} characters, all of them printable."
+        raise ValidationError({"Idempotency-Key": detail})
     return key
 
 
 def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
-    """Carry out the request, or repeat the answer that the same request had before.
+    """Carry out a request, or return the stored response if the same request was carried out before.
 
-    The key, what the request does, and its answer are one transaction: a crash, an error or a refusal
-    leaves none of them.
+    Key, work and response are written in one transaction: a crash or an error leaves none of them.
     """
     place, digest = _place(request, key), _digest(request)
     with transaction.atomic():
@@ -52,8 +52,8 @@ def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
     return response
 
 
-def answered(request: Request, key: str) -> Response | None:
-    """Return the answer that the same request had before, if it is known."""
+def previous_response(request: Request, key: str) -> Response | None:
+    """Return the stored response of the same request, if there is one."""
     place = _place(request, key)
     kept = KeyedAnswer.objects.filter(**place, created_at__gte=clock.now() - ANSWERS_ARE_KEPT)
     return _known(place, _digest(request)) if kept.exists() else None
@@ -64,7 +64,7 @@ def _place(request: Request, key: str) -> dict[str, str]:
 
 
 def _take(place: dict[str, str], digest: str) -> int | None:
-    """Insert the key and return its row; None: it is known, or a request with it is under way."""
+    """Insert the key and return its row id; return None if the key is stored or in use by another request."""
     now = clock.now()
     taken = _insert(place, digest, now)
     if taken is not None:
@@ -76,7 +76,7 @@ def _take(place: dict[str, str], digest: str) -> int | None:
 def _insert(place: dict[str, str], digest: str, now: datetime) -> int | None:
     where, params = "", []
     if connection.vendor == "postgresql":
-        # The index alone would let the second of two requests wait for the first one's commit.
+        # With the unique index alone, the second of two requests would wait for the commit of the first.
         where, params = "pg_try_advisory_xact_lock(%s)", [_lock_of(place)]
     row = (*place.values(), digest, now, {})
     rows = insert_each(
@@ -90,8 +90,11 @@ def _known(place: dict[str, str], digest: str) -> Response:
     if known is None or known.status is None:
         raise _under_way()
     if known.request_digest != digest:
-        told = "This Idempotency-Key was used with another body or other parameters: choose a new key."
-        raise Problem(told, status_code=409, code="key-reused")
+        detail = (
+            "This Idempotency-Key was already used for a request with a different body or different "
+            "parameters. Use a new key."
+        )
+        raise Problem(detail, status_code=409, code="key-reused")
     return _again(known)
 
 
@@ -107,18 +110,18 @@ def _again(known: KeyedAnswer) -> Response:
 
 
 def _under_way() -> Problem:
-    told = "A request with this Idempotency-Key is under way: ask again in a moment."
-    return Problem(told, status_code=409, code="under-way", headers={"Retry-After": "1"})
+    detail = "Another request with this Idempotency-Key is in progress. Try again in a moment."
+    return Problem(detail, status_code=409, code="under-way", headers={"Retry-After": "1"})
 
 
 def _route(request: Request) -> str:
-    """Long ones are told apart by their digest."""
+    """Return method and path, or their digest if they are too long to store."""
     path = f"{request.method} {request.path}"
     return path if len(path) <= LONGEST_KEY else hashlib.sha256(path.encode()).hexdigest()
 
 
 def _digest(request: Request) -> str:
-    """Keyed: a body may hold a secret, which a copy of the database must not help to guess."""
+    """Return a keyed digest of the request: a copy of the database must not help to guess a secret in it."""
     asked = json.dumps([request.data, dict(request.query_params)], sort_keys=True)
     return salted_hmac("api.idempotency", asked, algorithm="sha256").hexdigest()
 

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: looked up at each scrape, in a few queries that no large table makes long."""
+"""Prometheus metrics, computed at each scrape in a few bounded queries."""
 
 from __future__ import annotations
 
@@ -41,14 +41,17 @@ COUNTERS = ("started", "skipped", "missed", "dropped", "failed")
 
 
 class MayScrape(BasePermission):
-    message = f"This needs the permission “{VIEW}”, a token with the scope “view”, or JIM_METRICS_OPEN=1."
+    message = (
+        f"Metrics need the permission “{VIEW}” and, for tokens, the scope “view”. To publish metrics without "
+        "authentication, set JIM_METRICS_OPEN=1."
+    )
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return settings.JIM_METRICS_OPEN or (request.user.is_authenticated and can(request, VIEW))
 
 
-class Whatever(DefaultContentNegotiation):
-    """Prometheus asks for formats that are none of the API's; errors come as JSON."""
+class IgnoreAcceptHeader(DefaultContentNegotiation):
+    """Content negotiation that ignores the Accept header, so that no scraper is refused."""
 
     def select_renderer(self, request: Any, renderers: Any, format_suffix: Any = None) -> Any:
         return renderers[0], renderers[0].media_type
@@ -57,19 +60,19 @@ class Whatever(DefaultContentNegotiation):
 class Metrics(APIView):
     permission_classes = (MayScrape,)
     throttle_classes = ()
-    content_negotiation_class = Whatever
+    content_negotiation_class = IgnoreAcceptHeader
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
         registry = CollectorRegistry()
-        registry.register(Look(clock.now()))
+        registry.register(MetricsCollector(clock.now()))
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         headers = {"Cache-Control": "no-store"}
         return HttpResponse(encode(registry), content_type=content_type, headers=headers)
 
 
-class Look(Collector):
-    """How things are at one moment."""
+class MetricsCollector(Collector):
+    """The metrics at one moment."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -83,7 +86,7 @@ class Look(Collector):
         yield from self._webhooks()
 
     def describe(self) -> list[Metric]:
-        """Nothing is looked up to register it."""
+        """Return nothing, so that registering the collector costs no queries."""
         return []
 
     def _queue(self) -> Iterator[Metric]:
@@ -91,43 +94,47 @@ class Look(Collector):
         states = ("queued", "delayed", "waiting", "processing")
         yield _gauge(
             "jim_tasks",
-            "Tasks of the queue: ready, for a later time, behind other steps, running.",
+            "Tasks in the queue by state: queued (ready), delayed, waiting for earlier steps, processing.",
             [({"pool": pool.name, "state": state}, pool.tasks[state]) for pool in found for state in states],
         )
         yield _gauge(
             "jim_task_oldest_wait_seconds",
-            "For how long the first of the ready tasks could have started.",
+            "How long the oldest ready task has been waiting.",
             [({"pool": pool.name}, pool.waits_for(self.now)) for pool in found],
         )
         yield _gauge(
             "jim_pool_seats",
-            "How many tasks the living workers of a pool run at once.",
+            "How many tasks the live workers of a pool can run at once.",
             [({"pool": pool.name}, pool.seats) for pool in found],
         )
 
     def _workers(self) -> Iterator[Metric]:
         seats = list(Worker.objects.holding_leases(self.now).values_list("seats", flat=True))
         busy = WorkerTask.objects.processing().filter(worker__isnull=False)[:MOST_COUNTED].count()
-        yield _number("jim_workers", "Workers whose lease holds.", len(seats))
-        yield _number("jim_worker_seats", "Their seats.", sum(seats))
-        yield _number("jim_worker_seats_busy", "Those of them in which a task runs.", busy)
+        yield _number("jim_workers", "Live workers.", len(seats))
+        yield _number("jim_worker_seats", "Seats of all live workers.", sum(seats))
+        yield _number("jim_worker_seats_busy", "Seats in which a task is running.", busy)
 
     def _executions(self) -> Iterator[Metric]:
         running = Execution.objects.in_progress()
-        yield _number("jim_executions_running", "In progress.", running[:MOST_COUNTED].count())
+        yield _number("jim_executions_running", "Executions in progress.", running[:MOST_COUNTED].count())
         late = Execution.objects.late(self.now)[:MOST_COUNTED].count()
-        yield _number("jim_executions_late", "Still running after their deadline.", late)
+        yield _number("jim_executions_late", "Executions still running after their deadline.", late)
         ended = Execution.objects.filter(finished_at__gt=self.now - RECENTLY).order_by("-finished_at")
         rows = list(ended.values_list("status", "started_at", "finished_at")[:MOST_RECENT])
         outcomes = Counter(status for status, _, _ in rows)
         statuses = [status for status in Execution.Status.values if status != "in_progress"]
         yield _gauge(
             "jim_executions_ended_last_hour",
-            f"By outcome; of the last {MOST_RECENT:,} at most.",
+            f"Executions that ended in the last hour by outcome, at most the last {MOST_RECENT:,}.",
             [({"outcome": status}, outcomes[status]) for status in statuses],
         )
         seconds = [(end - begin).total_seconds() for _, begin, end in rows if end]
-        yield _histogram("jim_execution_seconds_last_hour", "How long those took.", seconds)
+        yield _histogram(
+            "jim_execution_seconds_last_hour",
+            "Durations of the executions that ended in the last hour.",
+            seconds,
+        )
 
     def _schedules(self) -> Iterator[Metric]:
         sums = {name: Sum(f"{name}_count") for name in COUNTERS}
@@ -136,47 +143,47 @@ class Look(Collector):
         counts = {row["status"]: row["count"] for row in rows}
         yield _gauge(
             "jim_schedules",
-            "By status.",
+            "Schedules by status.",
             [({"status": status}, counts.get(status, 0)) for status in Schedule.Status.values],
         )
         total = CounterMetricFamily(
             "jim_schedule_occurrences",
-            "What became of times and requests; failed ones started.",
+            "Occurrences of all schedules by outcome; failed ones are also counted as started.",
             labels=["fate"],
         )
         for name in COUNTERS:
             total.add_metric([name], sum(row[name] or 0 for row in rows))
         yield total
         overdue = Schedule.objects.overdue(self.now)[:MOST_COUNTED].count()
-        yield _number("jim_schedules_overdue", "Their time has passed, and no scheduler saw to it.", overdue)
+        yield _number("jim_schedules_overdue", "Schedules whose time has passed unprocessed.", overdue)
         tick = Chore.objects.last_tick()
         at, took = (tick.last_run_at, tick.took_seconds) if tick else (None, None)
         age = max(0.0, (self.now - at).total_seconds()) if at else float("inf")
-        yield _number("jim_scheduler_tick_age_seconds", "Since a scheduler looked at everything.", age)
-        yield _number("jim_scheduler_tick_seconds", "How long that took.", took or 0.0)
+        yield _number("jim_scheduler_tick_age_seconds", "Seconds since the last scheduler pass.", age)
+        yield _number("jim_scheduler_tick_seconds", "Duration of the last scheduler pass.", took or 0.0)
 
     def _workflows(self) -> Iterator[Metric]:
-        """Of each workflow at most one run is open, and topics are as many as the code has."""
-        waiting = Run.objects.waiting().filter(workflow__status=Workflow.Status.RUNNING)
-        yield _number("jim_workflows_stuck", "Waiting for somebody to act.", waiting.count())
+        """Yield the metrics of workflows; at most one run of each is open, and code limits the topics."""
+        waiting = Run.objects.waiting().filter(workflow__status=Workflow.Status.ACTIVE)
+        yield _number("jim_workflows_stuck", "Workflows that need attention.", waiting.count())
         active = Run.objects.open().active().count()
-        yield _number("jim_runs_active", "Runs of handlers that were started and have not ended.", active)
+        yield _number("jim_runs_active", "Runs of handlers in progress.", active)
         settled = Run.objects.filter(settled_at__gt=self.now - RECENTLY).order_by("-settled_at")
         outcomes = Counter(settled.values_list("status", flat=True)[:MOST_RECENT])
         yield _gauge(
             "jim_runs_ended_last_hour",
-            f"By status; of the last {MOST_RECENT:,} at most. Those that were tried again count as well.",
+            f"Runs that ended in the last hour by status, retried ones included; at most {MOST_RECENT:,}.",
             [({"status": each.value}, outcomes[each.value]) for each in Status if each != Status.ACTIVE],
         )
         topics: Any = list(Topic.objects.with_backlog())
         yield _gauge(
             "jim_topic_events_pending",
-            f"Events that wait to be consumed; counted up to {MOST_COUNTED_EVENTS + 1:,}.",
+            f"Events waiting to be consumed, counted up to {MOST_COUNTED_EVENTS + 1:,}.",
             [({"topic": topic.slug}, topic.pending_count) for topic in topics],
         )
         yield _gauge(
             "jim_topic_oldest_pending_seconds",
-            "For how long the first of them waits.",
+            "How long the oldest pending event has been waiting.",
             [({"topic": topic.slug}, self._since(topic.oldest_at)) for topic in topics],
         )
 
@@ -185,11 +192,11 @@ class Look(Collector):
 
     def _webhooks(self) -> Iterator[Metric]:
         pending = Delivery.objects.pending()[:MOST_COUNTED].count()
-        yield _number("jim_webhook_deliveries_pending", "On their way.", pending)
+        yield _number("jim_webhook_deliveries_pending", "Deliveries not finished yet.", pending)
         counts = Counter(Endpoint.objects.present().values_list("status", flat=True))
         yield _gauge(
             "jim_webhooks",
-            "By status.",
+            "Webhooks by status.",
             [({"status": status}, counts[status]) for status in ("enabled", "disabled")],
         )
 

@@ -1,3 +1,5 @@
+"""API tokens, and stored responses to requests with an Idempotency-Key."""
+
 from __future__ import annotations
 
 import hashlib
@@ -40,9 +42,9 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         expires_at: datetime | None = None,
         parent: ApiToken | None = None,
     ) -> tuple[ApiToken, str]:
-        """The token and its text, which nobody can read again.
+        """Create a token and return it with its text, which is not stored.
 
-        One that another token asks for ends with that, at the latest.
+        A token created with another token (`parent`) expires at the latest with that one.
         """
         prefix, text = _new_text()
         if parent is not None and expires_at is None:
@@ -59,12 +61,12 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         )
         token.check_definition(now)
         with transaction.atomic():
-            # Revoking waits for this, or this for it: nothing is made by what is revoked.
+            # The lock serialises this with revoking, so that a revoked token creates nothing.
             if (
                 parent
                 and not self.filter(pk=parent.pk, revoked_at=None).select_for_update(no_key=True).first()
             ):
-                raise Refused(f"“{parent}” was revoked: it makes no more tokens.")
+                raise Refused(f"The token “{parent}” was revoked and cannot create tokens.")
             token.save(force_insert=True)
             details = {"prefix": prefix, "scopes": token.scopes, "user": str(user)}
             Activity.objects.record("create", token, initiator=initiator, now=now, details=details)
@@ -74,12 +76,12 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return self.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
 
     def named_by(self, text: str, *, now: datetime) -> ApiToken | None:
-        """The living token with this text, of a user who may still sign in."""
+        """Return the valid token with this text whose user is active, or None."""
         living = self.living(now).filter(digest=_digest(text), user__is_active=True)
         return living.select_related("user").first()
 
     def revoke(self, *, initiator: Initiator, now: datetime, message: str = "") -> int:
-        """Those of these that are not revoked yet, and all that they made."""
+        """Revoke these tokens and all tokens created with them; return how many were revoked."""
         count, found = 0, self.all()
         with transaction.atomic():
             while tokens := list(found.filter(revoked_at=None).select_for_update(no_key=True).order_by("pk")):
@@ -90,14 +92,14 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return count
 
     def prune_old(self, now: datetime) -> int:
-        """Those that have been of no use for a while; their activities stay."""
+        """Delete a batch of tokens that were revoked or expired long ago; their activities stay."""
         before = now - KEPT_AFTER_ITS_END
         old = self.filter(Q(revoked_at__lt=before) | Q(expires_at__lt=before))
         return self.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]
 
 
 class ApiToken(models.Model):
-    """Stands for its user, as far as its scopes reach. Only a digest of its text is kept."""
+    """A credential that acts for its user within its scopes. Only a digest of its text is stored."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
     parent = models.ForeignKey(
@@ -106,7 +108,7 @@ class ApiToken(models.Model):
         null=True,
         blank=True,
         related_name="made",
-        help_text="The token that asked for it, and ends it with itself.",
+        help_text="The token this one was created with. Revoking the parent revokes this token too.",
     )
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=12, unique=True)
@@ -134,28 +136,30 @@ class ApiToken(models.Model):
         return reach(self.scopes, permission)
 
     def check_definition(self, now: datetime) -> None:
-        """Raises ValidationError by field."""
+        """Raise a ValidationError by field if a value is invalid."""
         errors: dict[str, str] = {}
         if not self.scopes or set(self.scopes) - set(SCOPES):
             errors["scopes"] = f"Choose at least one of: {', '.join(SCOPES)}."
         if self.expires_at is not None and self.expires_at <= now:
-            errors["expires_at"] = "It must end in the future."
+            errors["expires_at"] = "The expiry must be in the future."
         elif self.parent and self.parent.expires_at and (self.expires_at or now) > self.parent.expires_at:
             until = self.parent.expires_at.isoformat()
-            errors["expires_at"] = f"The token that asks for it ends at {until}: it must end then, or before."
+            errors["expires_at"] = (
+                f"The token used for this request expires at {until}. Choose that or earlier."
+            )
         if errors:
             raise ValidationError(errors)
         self.full_clean(validate_unique=False)
 
     def note_use(self, now: datetime) -> None:
-        """At most once a minute: reading must not become writing. Nobody waits for a busy database either."""
+        """Store the time of use, at most once a minute, and not at all if the database is busy."""
         if self.last_used_at is None or self.last_used_at < now - USE_IS_NOTED_EVERY:
             mine = ApiToken.objects.filter(pk=self.pk, last_used_at=self.last_used_at)
             with suppress(*AWAY):
                 mine.update(last_used_at=now)
 
     def revoke(self, *, initiator: Initiator, now: datetime) -> bool:
-        """With all that it made; False if it was revoked already."""
+        """Revoke this token and all tokens created with it; return False if it was already revoked."""
         if not ApiToken.objects.filter(pk=self.pk).revoke(initiator=initiator, now=now):
             return False
         self.revoked_at = now
@@ -168,7 +172,7 @@ def _new_text() -> tuple[str, str]:
 
 
 def _digest(text: str) -> str:
-    """No salt and no stretching: the text is 256 random bits."""
+    """Return the digest of a token text. The text has 256 random bits, so salt and stretching add nothing."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -179,7 +183,7 @@ class KeyedAnswerQuerySet(models.QuerySet["KeyedAnswer"]):
 
 
 class KeyedAnswer(models.Model):
-    """The answer to a request with an Idempotency-Key; committed together with what the request did."""
+    """The stored response to a request with an Idempotency-Key, committed together with the work."""
 
     principal = models.CharField(max_length=64)
     route = models.CharField(max_length=200)

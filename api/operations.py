@@ -1,4 +1,4 @@
-"""What people may ask of tokens."""
+"""The operations on API tokens that pages and admin offer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .models import ApiToken
 class Revoke(Operation[ApiToken]):
     name, label, permission, is_final = "revoke", "Revoke", "api.change_apitoken", True
     question = (
-        "From now on it cannot be used, nor can tokens that were made with it; programs that do are told "
-        "401. It cannot be undone. Revoke it?"
+        "Programs that use this token, or a token created with it, get 401 Unauthorized from now on. "
+        "This cannot be undone. Revoke it?"
     )
 
     def applies(self, token: ApiToken) -> bool:
@@ -29,8 +29,8 @@ class Revoke(Operation[ApiToken]):
         self, token: ApiToken, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not token.revoke(initiator=initiator, now=now):
-            raise Declined(f"“{token}” is revoked already.")
-        return Done(f"“{token}” is revoked.")
+            raise Declined(f"“{token}” was already revoked.")
+        return Done(f"“{token}” was revoked.")
 
 
 offer(ApiToken, Revoke())

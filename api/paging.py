@@ -1,3 +1,5 @@
+"""Cursor pagination of lists."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -11,12 +13,12 @@ from rest_framework.request import Request
 from text.numbers import whole_number
 
 MOST = 500
-FORGED = "This cursor is not one that was given out: begin without one."
+FORGED = "The cursor is invalid. Start from the first page, without a cursor."
 LINK = {"type": ["string", "null"], "format": "uri"}
 
 
 class KeysetPages(CursorPagination):
-    """By key: a table of millions is neither counted nor skipped through."""
+    """Pages by key, so that large tables are neither counted nor skipped through."""
 
     page_size = 50
     page_size_query_param = "limit"
@@ -33,7 +35,7 @@ class KeysetPages(CursorPagination):
             raise ValidationError({"cursor": FORGED}) from error
 
     def decode_cursor(self, request: Request) -> Cursor | None:
-        """What cannot be read as one would be taken for the beginning."""
+        """Raise for an unreadable cursor, which DRF would take for the first page."""
         cursor = super().decode_cursor(request)
         if request.query_params.get("cursor") and cursor == Cursor(offset=0, reverse=False, position=None):
             raise NotFound(FORGED)
@@ -46,7 +48,7 @@ class KeysetPages(CursorPagination):
         orderings = list(view.orderings)
         wanted = request.query_params.get("ordering", orderings[0])
         if wanted not in orderings:
-            raise ValidationError({"ordering": f"One of: {', '.join(orderings)}."})
+            raise ValidationError({"ordering": f"Choose one of: {', '.join(orderings)}."})
         is_unique = wanted.removeprefix("-") in ("id", "pk")
         return (wanted,) if is_unique else (wanted, "-pk" if wanted.startswith("-") else "pk")
 
@@ -58,7 +60,8 @@ class KeysetPages(CursorPagination):
         orderings = list(getattr(view, "orderings", ()))
         if len(orderings) > 1:
             schema = {"type": "string", "enum": orderings, "default": orderings[0]}
-            parameters.append({"name": "ordering", "in": "query", "required": False, "schema": schema})
+            ordering = {"name": "ordering", "in": "query", "required": False, "schema": schema}
+            parameters.append({**ordering, "description": "The order; a minus sign means descending."})
         return parameters
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -70,8 +73,9 @@ class KeysetPages(CursorPagination):
 
 
 def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 1, most: int = MOST) -> int:
+    """Read a whole number from the query parameters."""
     text = request.query_params.get(name, str(usual))
     number = whole_number(text, digits=9, least=least, most=most)
     if number is None:
-        raise ValidationError({name: f"A whole number from {least} to {most}."})
+        raise ValidationError({name: f"Enter a whole number from {least} to {most}."})
     return number

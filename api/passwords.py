@@ -1,3 +1,5 @@
+"""Revoke API tokens when a password changes."""
+
 from __future__ import annotations
 
 from django.contrib.auth.models import User
@@ -9,20 +11,23 @@ from .models import ApiToken
 
 
 class RevokesTokens:
-    """Django tells validators of every new password, wherever it was set, but not of a hash that is renewed.
+    """A password validator that revokes the user's tokens when a new password is set.
 
-    Who changes a password because somebody else may know it wants to end all that it opened.
+    Django notifies validators of every new password, wherever it was set, but not when a hash is upgraded.
+    A user who changes a leaked password expects everything created with it to end.
     """
 
     def validate(self, password: str, user: User | None = None) -> None:
-        """Any password will do."""
+        """Accept any password."""
 
     def password_changed(self, password: str, user: User | None = None) -> None:
         if user is not None and user.pk is not None:
             ApiToken.objects.filter(user=user.pk).revoke(
-                initiator=Initiator.user(user), now=clock.now(), message="Its user got a new password."
+                initiator=Initiator.user(user),
+                now=clock.now(),
+                message="The password of the user was changed.",
             )
 
     def get_help_text(self) -> str:
-        """Forms list it beside the password."""
-        return "A new password revokes all API tokens of the account."
+        """Return the text that forms show beside the password."""
+        return "Setting a new password revokes all API tokens of the account."

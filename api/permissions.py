@@ -1,3 +1,5 @@
+"""Permission checks: what the user may do, within the scopes of the token."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,14 +18,14 @@ from .models import ApiToken
 
 
 def can(request: Request, permission: str) -> bool:
-    """What both the user and, if there is one, the token are allowed."""
+    """Tell whether the user and, if one was sent, the token allow this."""
     token = request.auth
     within = not isinstance(token, ApiToken) or token.allows(permission)
     return within and request.user.has_perm(permission)
 
 
 def can_still(request: Request, permission: str) -> bool:
-    """The same, as the database has it now: for answers that take long to send."""
+    """Ask the database again whether this is allowed, for responses that take long to send."""
     token = request.auth
     if not isinstance(token, ApiToken):
         return bool(_signed_in(request).has_perm(permission))
@@ -33,20 +35,20 @@ def can_still(request: Request, permission: str) -> bool:
 
 
 def _signed_in(request: Request) -> Any:
-    """Whoever the session stands for: nobody, if it was ended or the password is another one."""
+    """Return the user of the stored session; anonymous if it ended or the password was changed."""
     again = HttpRequest()
     again.session = type(request.session)(request.session.session_key)
     return get_user(again)
 
 
 class Allowed(BasePermission):
-    """Each action of a resource names the permission that it needs."""
+    """The check of the permission that a resource names for each action in `needs`."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
             return False
         if request.method == "OPTIONS" or view.action is None:
-            return True  # the method does not exist here, which is answered next
+            return True  # The method does not exist here; DRF answers 405 next.
         needed = view.needs[view.action]
         if can(request, needed):
             return True
@@ -55,26 +57,26 @@ class Allowed(BasePermission):
 
 
 def check(request: Request, permission: str) -> None:
-    """Refuse what an action needs besides its own permission."""
+    """Raise PermissionDenied unless the caller has an additional permission."""
     if not can(request, permission):
         raise PermissionDenied(_refusal(request, permission))
 
 
 def _refusal(request: Request, permission: str) -> str:
-    return f"This needs the permission “{permission}”, which {_lacking(request, permission)}."
+    return f"This request needs the permission “{permission}”, which {_lacking(request, permission)}."
 
 
 def _lacking(request: Request, permission: str) -> str:
     if isinstance(request.auth, ApiToken) and request.user.has_perm(permission):
-        return f"is outside the scopes of this token ({', '.join(request.auth.scopes)})"
+        return f"the scopes of this token ({', '.join(request.auth.scopes)}) do not include"
     return "you do not have"
 
 
 def refusal(request: Request, error: NotYours) -> PermissionDenied:
-    """Say which permission is missing, and whether the token or its user lacks it."""
+    """Return an error that names the missing permission and whether the token or its user lacks it."""
     what = "that run code or use a secret" if error.permission == DEFINE_CODE else "of this type"
     lacking = _lacking(request, error.permission)
     return PermissionDenied(
-        f"Steps {what} need the permission “{error.permission}”, which {lacking}: {error.named}. A template "
-        "runs without it as it is, with its own settings and in its own pool."
+        f"Steps {what} need the permission “{error.permission}”, which {lacking}: {error.named}. Templates "
+        "run without this permission if you do not override their settings or pool."
     )

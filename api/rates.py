@@ -1,7 +1,7 @@
-"""Count what callers use in a minute, for all web processes together.
+"""Usage per caller and minute, counted for all web processes together.
 
-Each process counts in memory and adds to the database in shares: a caller who stays well below a rate costs
-no statement, and one above it costs no more than the shares that fit into the rate.
+Each process counts in memory and adds to the database in shares. A caller well below a rate costs no
+statement, and a caller above it costs at most as many statements as shares fit into the rate.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from execution.loops.housekeeping import BATCH
 
 MINUTE = 60
 KEPT_MINUTES = 60
-# The processes together may let through one share each above a rate.
+# Each process may exceed a rate by one share.
 SHARES = 20
 
 
 class UsageQuerySet(models.QuerySet["Usage"]):
     def add(self, subject: str, minute: int, amount: int) -> int:
-        """Return the sum of all processes."""
+        """Add to the usage of a minute and return the sum of all processes."""
         [(total,)] = fetch(
             "INSERT INTO api_usage (subject, minute, amount) VALUES (%s, %s, %s) "
             "ON CONFLICT (subject, minute) DO UPDATE SET amount = api_usage.amount + excluded.amount "
@@ -39,10 +39,10 @@ class UsageQuerySet(models.QuerySet["Usage"]):
 
 
 class Usage(models.Model):
-    """What a caller used in one minute."""
+    """The usage of one caller in one minute."""
 
     subject = models.CharField(max_length=100)
-    minute = models.BigIntegerField(help_text="Since 1970, in UTC.")
+    minute = models.BigIntegerField(help_text="Minutes since 1970, in UTC.")
     amount = models.BigIntegerField()
 
     objects = UsageQuerySet.as_manager()
@@ -54,7 +54,7 @@ class Usage(models.Model):
 
 @dataclass
 class _Counted:
-    """`everywhere` as of the last look; `here` is not added to it yet."""
+    """The sum of all processes as last read (`everywhere`), and what is not added to it yet (`here`)."""
 
     everywhere: int = 0
     here: int = 0
@@ -62,7 +62,7 @@ class _Counted:
 
 @dataclass
 class Meter:
-    """Hold what this process counted in the current minute."""
+    """The usage that this process counted in the current minute."""
 
     minute: int = -1
     counted: dict[str, _Counted] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Meter:
             return mine.everywhere + mine.here
 
     def add(self, subject: str, amount: int, *, most: int, now: datetime) -> int:
-        """Count, and return what all processes used in this minute as far as is known."""
+        """Count usage and return the known sum of all processes in this minute."""
         with self.lock:
             mine = self._at(now).setdefault(subject, _Counted())
             mine.here += amount
@@ -84,7 +84,7 @@ class Meter:
         if share:
             with suppress(*AWAY):
                 total = Usage.objects.add(subject, minute_of(now), share)
-                # Another thread may have added, and heard of, more meanwhile.
+                # Another thread may have added and read more meanwhile.
                 mine.everywhere = max(mine.everywhere, total)
         return mine.everywhere + mine.here
 
@@ -102,5 +102,5 @@ def minute_of(now: datetime) -> int:
 
 
 def seconds_left(now: datetime) -> int:
-    """Until the next minute, when counting begins anew."""
+    """Return the seconds until the next minute, when counting starts again."""
     return MINUTE - int(now.timestamp()) % MINUTE

@@ -1,4 +1,8 @@
-"""What comes in: JSON, of the right types, and nothing that nobody asked for."""
+"""Parsers and serializers of request bodies: strict JSON, exact types, known fields only.
+
+DRF's fields convert ("3" and 3.0 to 3, 1 to true, 5 to "5", an integer to a UUID) and have no switch for it.
+`wrong_type` refuses such values, as tests/api/test_foundation.py and others need; DRF does the rest.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from text.clean import clean_text
 
 T = TypeVar("T")
 MAX_BYTES = 1_048_576
-UNSTORABLE = "No NUL and no half of a character pair can be stored."
+UNSTORABLE = "The text contains NUL or half a surrogate pair: remove these characters."
 WORDS: dict[type[serializers.Field[Any, Any, Any, Any]], tuple[str, type | tuple[type, ...]]] = {
     serializers.BooleanField: ("true or false", bool),
     serializers.IntegerField: ("a whole number", int),
@@ -47,7 +51,7 @@ class StrictJSONParser(BaseParser):
         except UnicodeDecodeError as error:
             raise ParseError("The body is not UTF-8.") from error
         except ValueError as error:
-            raise ParseError(f"The body is no proper JSON: {error}.") from error
+            raise ParseError(f"The body is not valid JSON: {error}.") from error
         if not isinstance(value, dict):
             raise ParseError("The body must be a JSON object.")
         if wrong := dict.fromkeys(_unstorable("", value), UNSTORABLE):
@@ -56,19 +60,19 @@ class StrictJSONParser(BaseParser):
 
 
 class LongJSONParser(StrictJSONParser):
-    """For many things at once, each of which has its own bounds."""
+    """A parser for batches, whose entries have limits of their own."""
 
     max_bytes = max_chars = 4 * MAX_BYTES
 
 
 class FileJSONParser(LongJSONParser):
-    """For a file with schedules, in which steps have settings that may nest as deeply as anywhere else."""
+    """A parser for files with schedules, whose steps contain settings that may be nested themselves."""
 
     max_depth = yaml_lines.MAX_DEPTH
 
 
 class YAMLParser(BaseParser):
-    """Gives the text of the body: whoever reads it says in which line something is wrong."""
+    """A parser that returns the text of the body, so that errors can name the line."""
 
     media_type = "application/yaml"
 
@@ -81,9 +85,9 @@ class YAMLParser(BaseParser):
 
 
 class Strict(serializers.Serializer[T]):
-    """Refuses fields that do not exist, by name, and values of another type; tells all that is wrong."""
+    """A serializer that refuses unknown fields and values of another type, and reports all errors at once."""
 
-    # Fields that exist elsewhere, each with what to do instead.
+    # Fields that exist elsewhere, each with a message that says what to do instead.
     elsewhere: ClassVar[Mapping[str, str]] = {}
 
     def to_internal_value(self, data: Any) -> Any:
@@ -100,7 +104,7 @@ class Strict(serializers.Serializer[T]):
 
     def _unknown(self, data: Mapping[str, Any]) -> dict[str, Any]:
         known = [name for name, field in self.fields.items() if not field.read_only]
-        told = f"There is no such field; there are: {', '.join(known) or 'none'}."
+        told = f"Unknown field. Known fields: {', '.join(known) or 'none'}."
         return {name: self.elsewhere.get(name, told) for name in data if name not in known}
 
     def _wrong_types(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,14 +115,14 @@ class Strict(serializers.Serializer[T]):
 
 
 def wrong_type(field: Any, value: Any) -> Any:
-    """What is wrong, for lists by number; nothing if it is right. DRF takes "3" and 3.0 for whole numbers."""
+    """Return what is wrong with the type of a value, for lists by index and for objects by name."""
     if value is None:
         return None
     for kind, (words, types) in WORDS.items():
         if isinstance(field, kind):
             is_number_for_bool = isinstance(value, bool) and types is not bool
             if not isinstance(value, types) or is_number_for_bool:
-                # What must not be read back is not repeated in an error either.
+                # Values that cannot be read back are not repeated in an error.
                 return f"{words} expected" if field.write_only else f"{words} expected, found {shown(value)}"
             break
     match field:
@@ -138,7 +142,7 @@ def _wrong_moment(text: str) -> str | None:
         moment = clock_reading("", text)
     except SpecError as error:
         return error.message
-    return None if moment.tzinfo else "Say the offset as well, such as 2026-12-01T09:00:00Z."
+    return None if moment.tzinfo else "Add the offset from UTC, such as 2026-12-01T09:00:00Z."
 
 
 def _unstorable(path: str, value: Any) -> Iterator[str]:
@@ -155,11 +159,11 @@ def _unstorable(path: str, value: Any) -> Iterator[str]:
 
 
 class Nothing(Strict[Any]):
-    """The body of actions that need to know no more."""
+    """The body of actions that take no fields."""
 
 
 class StrictShape(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-    """Says in the schema what is done to unknown fields."""
+    """The schema of strict serializers: unknown fields are refused."""
 
     target_class = "api.reading.Strict"
     match_subclasses = True

@@ -1,4 +1,4 @@
-"""What the OpenAPI description says about every action: its errors, its headers, its examples."""
+"""The OpenAPI description of every action: its errors, headers and parameters."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ IF_MATCH = OpenApiParameter(
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
     required=True,
-    description="The ETag of the version that is changed; `*` for whichever there is.",
+    description="The ETag of the version to change, or `*` for any version.",
 )
-IF_MATCH_IF_SAID = OpenApiParameter(
+IF_MATCH_OPTIONAL = OpenApiParameter(
     "If-Match",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="The ETag of the version that this is about. Without it: whichever there is.",
+    description="The ETag of the expected version. If it is outdated, the request is refused (412).",
 )
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="The ETag of what is known already: nothing (304) is sent if it is still the same.",
+    description="The ETag of the version you have. If nothing has changed, the response is an empty 304.",
 )
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "maxLength": 200},
     OpenApiParameter.HEADER,
-    description="A key of your choice: within 24 hours, the same request with it is carried out once.",
+    description="A unique key of your choice. Repeating the request with the same key within 24 hours "
+    "returns the first response instead of carrying it out again.",
 )
 ALWAYS = (400, 401, 403, 406, 429, 503)
-ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version, for If-Match."}}
-LOCATION = {"Location": {"schema": {"type": "string", "format": "uri"}, "description": "Where it is."}}
-RETRY_AFTER = {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds to wait."}}
+ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version, to send in If-Match."}}
+LOCATION = {
+    "Location": {"schema": {"type": "string", "format": "uri"}, "description": "The URL of the result."}
+}
+RETRY_AFTER = {"Retry-After": {"schema": {"type": "string"}, "description": "Number of seconds to wait."}}
 HEADERS = {
     "200": ETAG,
     "201": ETAG | LOCATION,
@@ -51,28 +54,33 @@ HEADERS = {
 }
 
 
-def reads(serializer: Any) -> dict[Any, Any]:
-    return {200: serializer, 304: OpenApiResponse(description="It is still the same.")}
+def retrieved(serializer: Any) -> dict[Any, Any]:
+    """Return the responses of an action that reads one object."""
+    return {200: serializer, 304: OpenApiResponse(description="Not modified")}
 
 
-def makes(serializer: Any) -> dict[Any, Any]:
+def created(serializer: Any) -> dict[Any, Any]:
+    """Return the responses of an action that creates an object."""
     return {201: serializer, **problems(409, 415)}
 
 
-def changes(serializer: Any) -> dict[Any, Any]:
+def updated(serializer: Any) -> dict[Any, Any]:
+    """Return the responses of an action that edits an object."""
     return {200: serializer, **problems(404, 409, 412, 415, 428)}
 
 
-def removes() -> dict[Any, Any]:
+def deleted() -> dict[Any, Any]:
+    """Return the responses of an action that deletes an object."""
     return {204: None, **problems(404, 409, 412, 428)}
 
 
-def accepts(serializer: Any) -> dict[Any, Any]:
+def accepted(serializer: Any) -> dict[Any, Any]:
+    """Return the responses of an action that finishes later."""
     return {202: serializer, **problems(404, 409, 412, 415)}
 
 
-def acts(serializer: Any) -> dict[Any, Any]:
-    """What is done as soon as it is answered."""
+def performed(serializer: Any) -> dict[Any, Any]:
+    """Return the responses of an action that has finished when it responds."""
     return {200: serializer, **problems(404, 409, 412, 415)}
 
 
@@ -81,16 +89,16 @@ def problems(*codes: int) -> dict[Any, Any]:
 
 
 class Schema(AutoSchema):
-    """Every action may fail in the ways that belong to all of them, and is told by its docstring."""
+    """The description of an action: summary and text from its docstring, and the errors common to all."""
 
     def get_operation_id(self) -> str:
-        """schedules_list, schedules_occurrences_list, schedules_run."""
+        """Return an id such as schedules_list, schedules_occurrences_list or schedules_run."""
         words = [part.replace("-", "_") for part in self.path.split("/") if part and "{" not in part][2:]
         action = getattr(self.view, "action", None) or self.method.lower()
         return "_".join(words if words and words[-1] == action else [*words, action])
 
     def _resolve_path_parameters(self, variables: Any) -> Any:
-        """Ids are numbers also where an address takes nothing else."""
+        """Describe numeric ids as integers instead of strings with a pattern."""
         parameters = super()._resolve_path_parameters(variables)  # type: ignore[no-untyped-call]
         for parameter in parameters:
             if parameter["schema"].get("pattern", "").startswith("^[0-9]"):
@@ -98,16 +106,17 @@ class Schema(AutoSchema):
         return parameters
 
     def get_summary(self) -> str | None:
-        return next(iter(self._said()), None)
+        summary = next(iter(self._docstring()), None)
+        return summary.removesuffix(".") if summary else None
 
     def get_description(self) -> str:  # type: ignore[override]
-        return "\n".join((self._said() or [""])[1:]).strip()
+        return "\n".join((self._docstring() or [""])[1:]).strip()
 
-    def _said(self) -> list[str]:
-        """A list says what its resource is."""
+    def _docstring(self) -> list[str]:
+        """Return the lines of the action's docstring; for a list, those of its class."""
         name = getattr(self.view, "action", None) or self.method.lower()
-        said = inspect.getdoc(type(self.view) if name == "list" else getattr(self.view, name, None))
-        return (said or "").splitlines()
+        docstring = inspect.getdoc(type(self.view) if name == "list" else getattr(self.view, name, None))
+        return (docstring or "").splitlines()
 
     def _get_response_bodies(self, direction: Literal["request", "response"] = "response") -> Any:
         bodies = super()._get_response_bodies(direction)

@@ -1,28 +1,29 @@
-"""How far a token reaches: never beyond its user, and only as far as its scopes say."""
+"""The scopes of API tokens. A token never allows more than its user may do."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 SCOPES = {
-    "view": "Read everything that its user may read.",
-    "run": "Also run, cancel, retry, pause and resume, publish events, and move what is queued.",
-    "define": "Also create and change schedules, templates and calendars.",
-    "admin": "Everything that its user may do.",
+    "view": "Read everything the user may read.",
+    "run": "Read, and run, cancel, retry, pause, resume, publish events and reorder the queue.",
+    "define": "Read, and create and change schedules, templates and calendars.",
+    "admin": "Do everything the user may do.",
 }
 DEFINED = ("schedule", "tasktemplate", "sharedcalendar")
 OPERATED = ("schedules.run_schedule", "workflows.operate_workflow", "workflows.publish_event")
-# Reading them is part of looking after the installation.
+# Even reading these needs the scope “admin”.
 ADMINISTERED = ("secret", "apitoken")
 
 
 def reach(scopes: Collection[str], permission: str) -> bool:
+    """Tell whether the scopes include a Django permission."""
     needed = scope_of(permission)
     return needed in scopes or "admin" in scopes or (needed == "view" and bool(scopes))
 
 
 def scope_of(permission: str) -> str:
-    """The scope that a Django permission, such as `schedules.view_schedule`, belongs to."""
+    """Return the scope that includes a Django permission, such as `schedules.view_schedule`."""
     verb, _, model = permission.partition(".")[2].partition("_")
     if model in ADMINISTERED:
         return "admin"

@@ -1,3 +1,5 @@
+"""Rate limits of the API."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -17,18 +19,18 @@ from .authentication import principal_of
 from .guessing import address_of
 from .rates import meter, seconds_left
 
-# How many previews that look at all they may one caller can ask for in a minute. Others are not counted.
+# How many previews of the highest cost one caller may request per minute.
 FULL_PREVIEWS = 10
 
 
 class SharedThrottle(BaseThrottle):
-    """Count calls by the minute, for all web processes together."""
+    """A throttle that counts requests per minute for all web processes together."""
 
     scope: ClassVar[str]
     now: datetime
 
     def subject(self, request: Request) -> str | None:
-        """Name who is counted, or nothing for those whom another throttle counts."""
+        """Return the key to count by, or None if another throttle counts this request."""
         raise NotImplementedError
 
     def allow_request(self, request: Request, view: Any) -> bool:
@@ -42,8 +44,8 @@ class SharedThrottle(BaseThrottle):
         return seconds_left(self.now)
 
 
-class StrangerThrottle(SharedThrottle):
-    """Count calls without credentials by address."""
+class AnonymousThrottle(SharedThrottle):
+    """A throttle for requests without credentials, by address."""
 
     scope = "stranger"
 
@@ -52,7 +54,7 @@ class StrangerThrottle(SharedThrottle):
 
 
 class PrincipalThrottle(SharedThrottle):
-    """Count each token on its own: one busy integration does not lock out another of the same user."""
+    """A throttle for each token, so that one busy integration does not block another of the same user."""
 
     scope = "principal"
 
@@ -61,7 +63,7 @@ class PrincipalThrottle(SharedThrottle):
 
 
 class UserThrottle(SharedThrottle):
-    """Count all tokens of a user together: more tokens are not more calls."""
+    """A throttle for all tokens of a user together, so that more tokens do not allow more requests."""
 
     scope = "user"
 
@@ -71,12 +73,12 @@ class UserThrottle(SharedThrottle):
 
 @contextmanager
 def preview_effort(request: Request) -> Iterator[Effort]:
-    """Give an effort for one preview, and count what it used for its caller."""
+    """Provide the effort for one preview, and count what was used for the caller."""
     now, most = clock.estimate(), FULL_PREVIEWS * EFFORT
     subject = f"preview:{principal_of(request)}"
     if meter.used(subject, now) >= most:
-        told = f"Previews of large specs take long: at most {FULL_PREVIEWS} a minute."
-        raise Throttled(seconds_left(now), told)
+        detail = f"At most {FULL_PREVIEWS} previews of large specs are allowed per minute."
+        raise Throttled(seconds_left(now), detail)
     effort = Effort()
     try:
         yield effort

@@ -1,3 +1,5 @@
+"""The URLs of the API."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -32,7 +34,7 @@ app_name = "api"
 router = SimpleRouter(trailing_slash=False)
 router.register("limits", Limits, basename="limit")
 
-# What is defined, and when it runs.
+# Definitions.
 OF_SCHEDULE = "schedules/(?P<schedule_id>[0-9]{1,18})"
 router.register("schedules", Schedules, basename="schedule")
 router.register(f"{OF_SCHEDULE}/occurrences", Occurrences, basename="schedule-occurrence")
@@ -43,7 +45,7 @@ router.register("calendars", Calendars, basename="calendar")
 router.register("templates", Templates, basename="template")
 router.register("secrets", Secrets, basename="secret")
 
-# What runs, and what is around it.
+# Work and its history.
 router.register("executions", Executions, basename="execution")
 router.register("tasks", Tasks, basename="task")
 router.register("direct", Direct, basename="direct")
@@ -51,14 +53,14 @@ router.register("activities", Activities, basename="activity")
 router.register("activities/(?P<activity>[0-9]{1,18})/children", Children, basename="activity-child")
 router.register("activities/(?P<activity>[0-9]{1,18})/items", Items, basename="activity-item")
 
-# What events set going.
+# Event-driven work.
 router.register("workflows", Workflows, basename="workflow")
 router.register("runs", Runs, basename="run")
 router.register("topics", Topics, basename="topic")
 router.register(f"topics/(?P<topic>{SLUG})/events", EventsOfTopic, basename="topic-event")
 router.register("events", Events, basename="event")
 
-# Who works, who is told, who may ask.
+# Workers, notifications and access.
 router.register("workers", Workers, basename="worker")
 router.register("pools", Pools, basename="pool")
 router.register("reservations", Reservations, basename="reservation")
@@ -66,24 +68,24 @@ router.register("webhooks", Webhooks, basename="webhook")
 router.register("deliveries", Deliveries, basename="delivery")
 router.register("tokens", Tokens, basename="token")
 
-# Their templates cannot show what DRF answers to OPTIONS.
-LOOKED_AT: dict[str, Any] = {"http_method_names": ["get", "head"]}
+# The templates of these pages cannot render DRF's answer to OPTIONS.
+READ_ONLY: dict[str, Any] = {"http_method_names": ["get", "head"]}
 
 urlpatterns = [
     path("", include(router.urls)),
     path("health/live", Live.as_view(), name="live"),
     path("health/ready", Ready.as_view(), name="ready"),
-    path("schema", SpectacularAPIView.as_view(**LOOKED_AT), name="schema"),
+    path("schema", SpectacularAPIView.as_view(**READ_ONLY), name="schema"),
     path(
         "docs",
         SpectacularSwaggerSplitView.as_view(
-            url_name="api:schema", template_name="api/docs.html", **LOOKED_AT
+            url_name="api:schema", template_name="api/docs.html", **READ_ONLY
         ),
         name="docs",
     ),
     path(
         "redoc",
-        SpectacularRedocView.as_view(url_name="api:schema", template_name="api/redoc.html", **LOOKED_AT),
+        SpectacularRedocView.as_view(url_name="api:schema", template_name="api/redoc.html", **READ_ONLY),
         name="redoc",
     ),
 ]

@@ -1,7 +1,7 @@
-"""Whoever changes something says which version: ETag and If-Match.
+"""Versions of objects in the headers ETag, If-Match and If-None-Match.
 
-A tag is the version of the definition, which If-Match is about, and a digest of all that was shown, state
-included, which If-None-Match is about: "7.5d41402abc4b2a76".
+An ETag, such as "7.5d41402abc4b2a76", has two parts: the version of the definition, which If-Match checks,
+and a digest of the whole response including state, which If-None-Match checks.
 """
 
 from __future__ import annotations
@@ -17,37 +17,40 @@ from .errors import Problem
 
 
 def digest_of(definition: Any) -> str:
-    """The version of something that has no token of its own."""
+    """Return a version for objects that have no version number."""
     text = json.dumps(definition, sort_keys=True, cls=DjangoJSONEncoder)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def etag(version: object, shown: Any = None) -> str:
-    return f'"{version}"' if shown is None else f'"{version}.{digest_of(shown)}"'
+def etag(version: object, body: Any = None) -> str:
+    return f'"{version}"' if body is None else f'"{version}.{digest_of(body)}"'
 
 
-def is_known(request: Request, tag: str) -> bool:
-    """Whether whoever asks has it already, exactly so."""
+def is_unmodified(request: Request, tag: str) -> bool:
+    """Tell whether the client already has exactly this response."""
     asked = request.headers.get("If-None-Match")
     return asked is not None and bool({"*", tag} & set(_tags(asked)))
 
 
 def check_match(request: Request, version: object) -> None:
-    """For changes: the version is a must, and must be the current one. `*` is any."""
+    """Raise unless If-Match names the current version or `*`."""
     if request.headers.get("If-Match") is None:
-        told = f"Send the header If-Match: {etag(version)}, or the ETag that you have read."
-        raise Problem(told, status_code=428, code="precondition-required")
-    check_match_if_said(request, version)
+        detail = (
+            "This request needs the header If-Match with the ETag of the version you read. "
+            f"The current version is {etag(version)}."
+        )
+        raise Problem(detail, status_code=428, code="precondition-required")
+    check_match_if_given(request, version)
 
 
-def check_match_if_said(request: Request, version: object) -> bool:
-    """For actions, which may leave it open; whether it was said."""
+def check_match_if_given(request: Request, version: object) -> bool:
+    """Raise if If-Match names an outdated version; return whether the header was sent."""
     asked = request.headers.get("If-Match")
     if asked is None:
         return False
     if not {"*", str(version)} & {tag.strip('"').partition(".")[0] for tag in _tags(asked)}:
         raise Problem(
-            "Somebody else changed it meanwhile. Load it again, then repeat your change.",
+            "The object was changed since you read it. Reload it, then repeat your change.",
             status_code=412,
             code="changed",
             headers={"ETag": etag(version)},

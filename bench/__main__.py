@@ -1,4 +1,4 @@
-"""`python -m bench`: JIM's own figures, on SQLite and on PostgreSQL. README.md says what they mean."""
+"""`python -m bench`: measures JIM on SQLite and on PostgreSQL; README.md defines the numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measure(options: argparse.Namespace, results: Results, console: Console) -> 
     sizes = sizes_of(options)
     wanted = chosen(measures(sizes), options.only, quick=options.quick)
     server = os.environ.get("BENCH_DATABASE_URL", "")
-    # Directly below the folder for temporary files: the path of a PostgreSQL socket has to be short.
+    # Use the folder for temporary files itself: the path of a PostgreSQL socket has to be short.
     with (
         tempfile.TemporaryDirectory(prefix="jim-bench-", ignore_cleanup_errors=True) as folder,
         open_databases(options.database, Path(folder), server=server) as databases,
@@ -51,7 +51,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, metavar="N", help="default 3; one if quick")
     parser.add_argument("--n", type=int, help="how many tasks to drain, in each kind of drain")
     parser.add_argument(
-        "--quick", action="store_true", help="small numbers, once: to see that all of it works"
+        "--quick", action="store_true", help="small numbers, one round, to check that everything works"
     )
     parser.add_argument(
         "--json", type=Path, default=OUTPUT, metavar="FILE", help="where the numbers are written"

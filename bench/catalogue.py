@@ -1,4 +1,4 @@
-"""The measurements there are, and how much each of them takes."""
+"""The list of measurements and the size of each one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sizes:
     ticks: tuple[int, ...] = (1_000, 10_000, 100_000)
     due: int = 1_000
     idle_seconds: float = 20.0
-    # For a worker that has just ended a task to become idle.
+    # Time for a worker that has just ended a task to become idle.
     rest_seconds: float = 1.5
     waiting: int = 100_000
     claims: int = 50
@@ -74,9 +74,9 @@ QUICK = Sizes(
 
 @dataclass(frozen=True)
 class Measure:
-    """A function that bench/measures.py has.
+    """A function of bench/measures.py.
 
-    One that takes long, or the median of many, is not repeated; one of each kind belongs to a quick run.
+    Long ones, and those that take the median of many, are not repeated; a quick run has one of each kind.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Measure:
 
 
 def measures(sizes: Sizes) -> list[Measure]:
-    """In the order of the report."""
+    """Return all measurements in the order of the report."""
     largest = size_name(sizes.ticks[-1])
     ticks = (
         *(f"tick_{size_name(size)}" for size in sizes.ticks),
@@ -134,7 +134,7 @@ def measures(sizes: Sizes) -> list[Measure]:
         Measure("ticks", "tick", ticks, repeats=False, is_quick=True),
         Measure("idle", "idle", idle, repeats=False),
         Measure("claim", "claim", claim, repeats=False, is_quick=True),
-        # The same on both: a spec knows no database.
+        # Specs do not use the database, so one is enough.
         Measure("next_time", "next_time", next_times, databases=("sqlite",), is_quick=True),
         Measure("settle_missed", "settle_missed", missed, repeats=False, is_quick=True),
         Measure("backfill_live", "backfill_live", backfill, is_quick=True),
@@ -145,7 +145,7 @@ def measures(sizes: Sizes) -> list[Measure]:
 
 
 def chosen(measures: Sequence[Measure], only: Sequence[str], *, quick: bool) -> list[Measure]:
-    """Those named, by themselves or by their topic; if nothing is named, all, or the quick ones."""
+    """Return the measurements with these names or topics; without names all of them, or the quick ones."""
     if not only:
         return [measure for measure in measures if measure.is_quick or not quick]
     if unknown := set(only) - {word for measure in measures for word in (measure.name, measure.topic)}:

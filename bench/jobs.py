@@ -1,4 +1,4 @@
-"""What the measured steps do: next to nothing."""
+"""The functions of the measured steps, which do next to nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def noop() -> int:
 
 
 def nap() -> int:
-    """As short as work that calls out ever is."""
+    """Sleep for 10 ms, like a very short call to another system."""
     marks.count()
     time.sleep(0.01)
     return 1

@@ -1,4 +1,4 @@
-"""A database as a team has it after years; PostgreSQL fills it by itself, as JIM would need weeks."""
+"""Fills a database like that of a team after years; PostgreSQL generates the rows, which saves weeks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workflows.models import Handler, Topic
 from .large_sizes import STEPS, Large
 
 BY = Initiator.system("bench")
-# The numbers of the first activities, which tell of how all of this was defined.
+# The numbers of the first activities, which record the definitions.
 BEFORE = 1_000
 STEP: dict[str, Any] = {
     "step_type": "python",
@@ -29,7 +29,7 @@ STEP: dict[str, Any] = {
     "max_retries": 2,
 }
 TEMPLATE = {"step_type": STEP["step_type"], "config": STEP["config"]}
-# Roughly as it is in the wild: most succeed, each of the other endings occurs.
+# As in real installations, most succeed, and every other outcome occurs.
 STATUS = (
     """(CASE WHEN {n} %% 20 = 7 THEN 'failed' WHEN {n} %% 50 = 9 THEN 'cancelled' ELSE 'completed' END)"""
 )
@@ -38,7 +38,7 @@ ENDING = """(CASE WHEN {n} %% 20 = 7 THEN 'failed_with_error' WHEN {n} %% 50 = 9
 
 
 def fill(size: Large) -> None:
-    """Deterministic: the same size gives the same rows."""
+    """Fill the database; the same size always gives the same rows."""
     first = _define()
     _copy_schedules(first, size.schedules)
     _add_history(size)
@@ -68,13 +68,13 @@ def _define() -> Schedule:
 
 
 def _copy_schedules(first: Schedule, count: int) -> None:
-    """The one that was defined, under other names; each tenth is paused, each seventh fails."""
+    """Copy the schedule under other names; each tenth is paused, each seventh fails."""
     own = ("id", "name", "status", "pause_note", "last_outcome", "next_run_at", "started_count")
     same = ", ".join(str(field.column) for field in Schedule._meta.concrete_fields if field.column not in own)
     _run(
         f"""INSERT INTO schedules_schedule (id, name, status, pause_note, last_outcome, next_run_at,
             started_count, {same})
-        SELECT {first.pk} + n, 'Large ' || (n + 1), CASE WHEN n %% 10 = 0 THEN 'paused' ELSE 'running' END,
+        SELECT {first.pk} + n, 'Large ' || (n + 1), CASE WHEN n %% 10 = 0 THEN 'paused' ELSE 'active' END,
             CASE WHEN n %% 10 = 0 THEN 'Maintenance' ELSE '' END,
             CASE WHEN n %% 7 = 0 THEN 'failed' ELSE 'completed' END,
             now() + n * interval '1 minute', 20, {same}
@@ -99,7 +99,7 @@ def _copy_schedules(first: Schedule, count: int) -> None:
 
 
 def _add_history(size: Large) -> None:
-    """Executions over the last 90 days, the newest with the highest numbers."""
+    """Add executions over the last 90 days, the newest with the highest numbers."""
     [(first, plan)] = _plan()
     began = f"(now() - (({size.executions} - n) * interval '90 days' / {size.executions}))"
     schedule = f"({first} + n %% {size.schedules})"
@@ -147,7 +147,7 @@ def _add_history(size: Large) -> None:
 
 
 def _add_runs(size: Large) -> None:
-    """As many runs of one workflow as executions, and twice as many events; each hundredth waits."""
+    """Add as many workflow runs as executions, and twice as many events; each hundredth is pending."""
     from .flows.workflows import Switchboard
 
     deploy(Definitions.of([Switchboard]), initiator=BY, now=clock.now())
@@ -175,7 +175,7 @@ def _add_runs(size: Large) -> None:
 
 
 def _plan() -> list[tuple[int, str]]:
-    """The plan of an execution that JIM started itself."""
+    """Return the plan of an execution that JIM started itself."""
     schedule = Schedule.objects.get(name="Large 1")
     occurrence = trigger(schedule, initiator=BY, now=clock.now())
     execution = Execution.objects.get(occurrence=occurrence)
@@ -188,7 +188,7 @@ def _plan() -> list[tuple[int, str]]:
 
 
 def _add_output(size: Large) -> None:
-    """Twenty lines for each of the newest steps."""
+    """Add twenty lines of output to each of the newest steps."""
     _run(
         """INSERT INTO activities_outputline (activity_id, number, stream, text, written_at)
         SELECT a.id, n, 'stdout', 'line ' || n || ' of what it said', a.executed_at
@@ -233,5 +233,5 @@ def _run(sql: str, params: list[Any]) -> None:
 
 
 def _restart(table: str) -> None:
-    """Numbers go on after the highest that was given."""
+    """Let the sequences continue after the highest number in use."""
     _run(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}) + 1)", [])

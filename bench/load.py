@@ -1,4 +1,4 @@
-"""What a measurement puts into the database, and how it sees that all of it was done."""
+"""The rows that a measurement adds to the database, and the checks that all work was done."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def step(function: str = "noop", args: Sequence[Any] = (), *, isolation: str = "
 
 
 def chain_steps(*, marking: bool = False) -> list[dict[str, Any]]:
-    """a → b → (c, d) → (e, f). All of them count, or the last ones mark instead."""
+    """Return the steps a → b → (c, d) → (e, f): all of them count, or the last ones set marks instead."""
     return [
         (step("mark", [LAST.index(name)]) if marking and name in LAST else step())
         | {"name": name, "index": index}
@@ -50,7 +50,7 @@ def chain_steps(*, marking: bool = False) -> list[dict[str, Any]]:
 
 
 def create_schedules(count: int, *, steps: Sequence[dict[str, Any]], first: int = 0) -> list[Schedule]:
-    """What `define` makes, in bulk, as 100,000 of them are wanted; each is due in half a day."""
+    """Insert schedules in bulk, like `define`, because 100,000 are needed; each is due in half a day."""
     now = clock.now()
     schedules = [Schedule(name=f"Schedule {n}", spec=_spec(n, now)) for n in range(first, first + count)]
     for schedule in schedules:
@@ -63,7 +63,7 @@ def create_schedules(count: int, *, steps: Sequence[dict[str, Any]], first: int 
 
 
 def make_due(due_at: datetime) -> None:
-    """All at this second, which no cron line can say; their next time is to be found among two rules."""
+    """Make all schedules due at this second, with two rules from which their next time is found."""
     second = due_at.hour * 3600 + due_at.minute * 60 + due_at.second
     spec = _spec(0, due_at) | {"every": [{"every": 86_400, "offset": second}]}
     Schedule.objects.update(spec=spec, next_run_at=due_at, processed_until=due_at - timedelta(seconds=1))
@@ -71,7 +71,7 @@ def make_due(due_at: datetime) -> None:
 
 
 def make_missed(times: int, *, now: datetime) -> None:
-    """All of them every minute, and none of that many times has been seen yet; each may still start."""
+    """Let all schedules be due every minute with this many unrecorded times that may still start."""
     Schedule.objects.update(
         spec={"every": ["1m"]},
         catch_up_seconds=None,
@@ -81,12 +81,12 @@ def make_missed(times: int, *, now: datetime) -> None:
 
 
 def create_live(count: int) -> list[Schedule]:
-    """Every two seconds, also while the one before has not ended: one that is late is to tell how late."""
+    """Create schedules that start every two seconds even if the one before has not ended, to see how late."""
     return [_define(f"Live {number}", {"every": ["2s"]}, overlap="allow_all") for number in range(count)]
 
 
 def create_backfilled(live_seconds: float) -> Schedule:
-    """Every minute, and for so long every two seconds; each waits for what runs, and goes next."""
+    """Create a schedule that is due every minute, and for a while every two seconds, one at a time."""
     began = clock.now().replace(microsecond=0)
     live = [began + timedelta(seconds=seconds) for seconds in range(2, int(live_seconds) + 1, 2)]
     spec = {"every": ["1m"], "at": [at.isoformat() for at in live]}
@@ -100,7 +100,7 @@ def _define(name: str, spec: dict[str, Any], *, overlap: str) -> Schedule:
 
 
 def ask_for_backfill(schedule: Schedule, *, times: int) -> Backfill:
-    """The last so many minutes of a schedule that is due in each."""
+    """Request a backfill of this many minutes for a schedule that is due every minute."""
     now = clock.now()
     end_at = now.replace(second=0, microsecond=0)
     start_at = end_at - timedelta(minutes=times - 1)
@@ -114,25 +114,25 @@ def live_occurrences(since: datetime, until: datetime) -> OccurrenceQuerySet:
 
 
 def is_over(live: OccurrenceQuerySet, planned: int) -> bool:
-    """All are there and decided on, and nothing that was started goes on."""
+    """Tell whether all occurrences are there and settled, and no execution is running."""
     decided = live.exclude(status=Occurrence.Status.PENDING).count()
     return decided >= planned and not live.filter(execution__status="in_progress").exists()
 
 
 def lags(live: OccurrenceQuerySet) -> list[float]:
-    """Seconds between each planned time and the moment when its step began."""
+    """Return the seconds between each planned time and the start of its step."""
     steps = Activity.objects.filter(parent__execution__occurrence__in=live)
     times = steps.values_list("executed_at", "parent__execution__occurrence__planned_at")
     return [(began - planned_at).total_seconds() for began, planned_at in times if began]
 
 
 def _spec(number: int, now: datetime) -> dict[str, Any]:
-    """One of sixty cron lines, none of which is due soon."""
+    """Return one of sixty cron lines, none of which is due soon."""
     return {"cron": [f"{number % 60} {(now + timedelta(hours=12)).hour} * * *"]}
 
 
 def settle() -> None:
-    """Statistics and visibility as on a database that has been up for a while; the peers get the same."""
+    """Update statistics and visibility, as on a database that has been up for a while; also for the peers."""
     if connection.vendor == "postgresql":
         execute("VACUUM ANALYZE")
         execute("CHECKPOINT")
@@ -152,7 +152,7 @@ def expect(found: object, expected: object, what: str) -> None:
 
 
 def expect_complete(tasks: int, *, counted: int) -> None:
-    """Every task ran once, at its first attempt; its record is complete, and its row is gone."""
+    """Check that every task ran once, at its first attempt, with a complete record and no row left."""
     rows = Activity.objects.filter(task_key__isnull=False).values_list("status", "attempt")
     expect(dict(Counter(rows)), {("complete", 1): tasks}, "activities by status and attempt")
     expect(WorkerTask.objects.count(), 0, "tasks left")
@@ -160,7 +160,7 @@ def expect_complete(tasks: int, *, counted: int) -> None:
 
 
 def expect_failed(tasks: int, *, retries: int) -> None:
-    """Every chain is whole, and only its last attempt is the end of it."""
+    """Check that every chain of attempts is complete, and that only its last attempt is final."""
     rows = Activity.objects.filter(task_key__isnull=False, status="failed_with_error")
     found = dict(Counter(rows.values_list("attempt", "permanently_failed")))
     expected = {(attempt, attempt > retries): tasks for attempt in range(1, retries + 2)}
@@ -185,7 +185,7 @@ def expect_all_started(live: OccurrenceQuerySet, planned: int) -> None:
 
 
 def expect_settled(schedules: int, *, times: int) -> None:
-    """Of the missed times of each, one was started and the others skipped, and each was counted."""
+    """Check that each schedule started one missed time, skipped the others and counted them."""
     started, skipped = schedules, schedules * (times - 1)
     statuses = Occurrence.objects.order_by().values_list("status").annotate(Count("pk"))
     expect(dict(statuses), {"started": started, "skipped": skipped}, "occurrences by status")

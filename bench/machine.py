@@ -1,4 +1,4 @@
-"""What the numbers depend on and nobody wants to compare: the machine, and who else uses it just now."""
+"""The speed and load of the machine, on which the numbers depend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SYNCS = 50
 
 class Noise(NamedTuple):
     busy: float
-    """The share of all cores that somebody used just before, in percent."""
+    """The share of all cores in use just before, in percent."""
     spin: float
     """How fast one core counts, in millions a second: lower when it is shared or throttled."""
 
@@ -51,7 +51,7 @@ def sync_microseconds(folder: Path) -> float:
 
 
 def _cpu_times() -> tuple[int, int]:
-    """All and idle, in ticks since the machine started."""
+    """Return the total and the idle ticks since the machine started."""
     with Path("/proc/stat").open() as file:
         times = [int(number) for number in file.readline().split()[1:9]]
     return sum(times), times[3] + times[4]

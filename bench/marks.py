@@ -1,4 +1,4 @@
-"""Counters and times in a file that all processes map: to mark costs a microsecond, and no peer pays more.
+"""Counters and times in a file that all processes map: a mark costs a microsecond, for the peers as well.
 
 Times are those of the monotonic clock, which all processes of a machine share.
 """
@@ -19,7 +19,7 @@ NUMBER = struct.Struct("<q")
 COUNTER = struct.Struct("<qqq")
 PLACES = 16
 COUNTERS = 65_536
-# First how many counters are given away, then the places, then the counters.
+# The file has the number of counters in use, then the places, then the counters.
 COUNTERS_AT = NUMBER.size * (1 + PLACES)
 SIZE = COUNTERS_AT + COUNTER.size * COUNTERS
 
@@ -31,7 +31,7 @@ class Total(NamedTuple):
 
 
 class Marks:
-    """Each thread counts in a counter of its own, so that none waits for another."""
+    """Counters and times in a mapped file; each thread has its own counter, so that none waits."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,11 +55,11 @@ class Marks:
         NUMBER.pack_into(self._map, self._offset(place), 0)
 
     def at(self, place: int) -> int:
-        """When this place was marked; 0 if it was not."""
+        """Return when this place was marked; 0 if it was not."""
         return self._number(self._offset(place))
 
     def total(self) -> Total:
-        """How often was counted, and when for the first and for the last time."""
+        """Return the count, and the times of the first and the last one."""
         end = COUNTERS_AT + COUNTER.size * self._number(0)
         used = [counter for counter in COUNTER.iter_unpack(self._map[COUNTERS_AT:end]) if counter[0]]
         if not used:
@@ -68,7 +68,7 @@ class Marks:
         return Total(sum(counts), min(firsts), max(lasts))
 
     def _new_counter(self) -> int:
-        # Opened anew: a lock belongs to the open file, and threads that share one would share the lock.
+        # Open the file again: threads that share an open file would share its lock.
         with closing(Lock(self.path)):
             given = self._number(0)
             if given == COUNTERS:

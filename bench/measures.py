@@ -1,6 +1,6 @@
-"""How each number is found; README.md has the definitions, which are those of the peers.
+"""The measurements; README.md has their definitions, which are those of the peers.
 
-Each function has an installation of its own: an empty database, and nobody else who uses it.
+Each function has its own installation with an empty database that no other process uses.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ TICKS = 20
 CLAIM = 100
 LIMIT = 4
 RETRIES = 3
-# As many processes as the peers have.
+# The same number of processes as the peers.
 WORKERS = 2
-# The threads of each worker: together three times the limit, or exactly as many.
+# The threads of each worker: together three times the limit, or exactly the limit.
 LIMITED_CREW, FOUR_SEATS = (4, 4, 4), (2, 1, 1)
 
 
@@ -72,7 +72,7 @@ def enqueue_single(sizes: Sizes) -> list[Reading]:
 
 
 def enqueue_single_unsynced(sizes: Sizes) -> list[Reading]:
-    """Without waiting for the disk, as the peers queue on SQLite. JIM never does."""
+    """Measure queueing without waiting for the disk, as the peers do on SQLite and JIM never does."""
     write("PRAGMA synchronous=NORMAL", [])
     return [Reading("enqueue_single_unsynced", _enqueue_single(sizes), "tasks/s")]
 
@@ -111,7 +111,7 @@ def drain_limited(sizes: Sizes) -> list[Reading]:
 
 
 def drain_seats(sizes: Sizes) -> list[Reading]:
-    """As many seats instead of a limit."""
+    """Measure the same number of seats instead of a limit."""
     return [Reading("drain_seats", _drain_seats(sizes.napping, "nap"), "tasks/s")]
 
 
@@ -124,7 +124,7 @@ def drain_seats_noop(sizes: Sizes) -> list[Reading]:
 
 
 def drain_failing(sizes: Sizes) -> list[Reading]:
-    """Each task fails four times, at once: attempts per second, however long the chains have become."""
+    """Measure attempts per second of tasks that fail four times without a delay."""
     failing = step("fail") | {"max_retries": RETRIES, "retry_seconds": 0}
     for start in range(0, sizes.failing, BULK):
         enqueue([failing] * min(BULK, sizes.failing - start))
@@ -140,7 +140,7 @@ def drain_children(sizes: Sizes) -> list[Reading]:
 
 
 def chains_together(sizes: Sizes) -> list[Reading]:
-    """All executions have been started before the workers begin."""
+    """Measure executions that were all started before the workers."""
     for schedule in create_schedules(sizes.together, steps=chain_steps()):
         trigger(schedule, initiator=BY, now=clock.now())
     workers = WORKERS if connection.vendor == "postgresql" else 1
@@ -199,7 +199,7 @@ def due_six_steps_tick(sizes: Sizes) -> list[Reading]:
 
 
 def ticks(sizes: Sizes) -> list[Reading]:
-    """Ticks in this process with nothing due, then what a real scheduler uses with that many schedules."""
+    """Measure ticks with nothing due in this process, then the processor time of a real scheduler."""
     readings = []
     count = 0
     for size in sizes.ticks:
@@ -220,7 +220,7 @@ def ticks(sizes: Sizes) -> list[Reading]:
 
 
 def idle(sizes: Sizes) -> list[Reading]:
-    """Just started, and after a task of each kind: what had to be loaded for it stays loaded."""
+    """Measure idle processes after their start, and after a task of each kind, whose code stays loaded."""
     with Crew() as crew:
         scheduler, worker = crew.scheduler(), crew.worker()
         pids = [worker.pid, scheduler.pid]
@@ -243,7 +243,7 @@ def idle(sizes: Sizes) -> list[Reading]:
 
 
 def claim(sizes: Sizes) -> list[Reading]:
-    """On tables as they are in a burst: full, and nobody has counted their rows."""
+    """Measure claims on full tables without statistics, as in a burst."""
     tables = [model._meta.db_table for model in (WorkerTask, Activity)]
     if connection.vendor == "postgresql":
         for table in tables:
@@ -271,7 +271,7 @@ def _drain_seats(tasks: int, function: str) -> float:
 
 
 def _drain(tasks: int, *, workers: int | Sequence[int]) -> float:
-    """Tasks per second, from the start of the first until the end of the last has been recorded."""
+    """Return tasks per second, from the start of the first to the recorded end of the last."""
     seconds = _drain_seconds(tasks, workers=workers)
     expect_complete(tasks, counted=tasks)
     return tasks / seconds
@@ -290,7 +290,7 @@ def _drain_seconds(tasks: int, *, workers: int | Sequence[int]) -> float:
 
 
 def _pick_up(crew: Crew) -> float:
-    """Milliseconds from the return of the call that queues a task to the task's first line."""
+    """Return the milliseconds from the return of the call that queues a task to the task's first line."""
     marks.clear(0)
     enqueue([step("mark", [0])])
     queued = time.monotonic_ns()
@@ -299,13 +299,13 @@ def _pick_up(crew: Crew) -> float:
 
 
 def _gaps(count: int) -> Iterator[float]:
-    """Spread evenly over 30 to 80 ms, in no order, so that they meet every phase of whatever polls."""
+    """Yield gaps spread over 30 to 80 ms in random order, so that they meet every phase of a poll."""
     golden = 0.618034
     return (0.03 + 0.05 * (number * golden % 1) for number in range(count))
 
 
 def _run_chain(crew: Crew, schedule: Schedule) -> float:
-    """Milliseconds from the call that starts the execution to the mark of the last step."""
+    """Return the milliseconds from the call that starts the execution to the mark of the last step."""
     places = range(len(LAST))
     for place in places:
         marks.clear(place)
@@ -317,7 +317,7 @@ def _run_chain(crew: Crew, schedule: Schedule) -> float:
 
 
 def _due(count: int, steps: Sequence[dict[str, Any]]) -> float:
-    """Milliseconds from the instant all are due until the last execution of a real scheduler is seen."""
+    """Return the milliseconds from the due time until a real scheduler's last execution is visible."""
     create_schedules(count, steps=steps)
     with Crew() as crew:
         crew.scheduler()
@@ -333,7 +333,7 @@ def _due(count: int, steps: Sequence[dict[str, Any]]) -> float:
 
 
 def _due_tick(count: int, steps: Sequence[dict[str, Any]]) -> float:
-    """Milliseconds of one tick in this process, which is how the peers' schedulers are measured."""
+    """Return the milliseconds of one tick in this process, as the peers' schedulers are measured."""
     create_schedules(count, steps=steps)
     tick(clock.now())
     make_due(clock.now().replace(microsecond=0))

@@ -1,6 +1,6 @@
-"""One measurement in a process of its own, on the installation of its environment.
+"""One measurement in its own process, on the installation of its environment.
 
-`python -m bench.measuring NAME SIZES`, with the sizes as JSON; what came of it is printed as JSON.
+`python -m bench.measuring NAME SIZES`, with the sizes as JSON; the result is printed as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fills a large database and asks for every page and list, as a browser does; prints the readings as JSON."""
+"""Fills a large database, requests every page and list like a browser, and prints the readings as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import django
 
 AGGREGATING = ("Aggregate", "WindowAgg", "Sort", "Incremental Sort", "Hash", "Unique")
-# What is asked again and again by a page that is open.
+# Addresses that an open page requests repeatedly.
 POLLED = ("-now", "-live", "-rows", "-pulse", "-attention", "-running", "-upcoming", "-progress")
 NOT_ALLOWED = 405
-# What ends the session that asks, takes more than a key, or is neither a page nor a list.
+# Addresses that end the session, need more than a key, or are neither a page nor a list.
 LEFT_OUT = (
     "web:logout",
     "web:token-revoke",
@@ -62,12 +62,12 @@ def main() -> None:
 
     fill(Large(*json.loads(sys.argv[1])))
     answers = (ask(address, int(sys.argv[2])) for address in addresses())
-    # An address that only takes what is sent is no page.
+    # An address without GET is not a page.
     json.dump([answer for answer in answers if answer["status"] != NOT_ALLOWED], sys.stdout)
 
 
 def ask(address: Address, repetitions: int) -> dict[str, Any]:
-    """Once to warm up, then as often as asked; the queries are those of the last time."""
+    """Request the address once to warm up, then this many times; count the queries of the last request."""
     client = _client()
     if client.get(address.path).status_code == NOT_ALLOWED:
         repetitions = 1
@@ -90,7 +90,7 @@ def ask(address: Address, repetitions: int) -> dict[str, Any]:
 
 
 def addresses() -> Iterator[Address]:
-    """Every page and every list that can be asked for, about what is newest, and lists narrowed down."""
+    """Yield every page and list for the newest objects, and lists with filters."""
     from tests.addresses import routes
 
     examples = _examples()
@@ -158,7 +158,7 @@ def _get(client: Any, path: str) -> tuple[Any, list[Query]]:
 
 
 def _rows_gone_through(query: Query) -> int:
-    """How many rows PostgreSQL expects to count, sort or hash before it can answer."""
+    """Return how many rows PostgreSQL expects to count, sort or hash for the answer."""
     from django.db import connection
 
     if not query.sql.lstrip().upper().startswith(("SELECT", "WITH")):

@@ -1,4 +1,4 @@
-"""`python -m bench.pages`: how fast every page and every list answers when the database is large."""
+"""`python -m bench.pages`: measures every page and every list on a large database."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def measure(options: argparse.Namespace, console: Console) -> list[dict[str, Any
             command, env={**env, "JIM_LOG_LEVEL": "ERROR"}, cwd=ROOT, stdout=subprocess.PIPE, check=False
         )
         if done.returncode:
-            raise CannotMeasure("the measurement broke off; what it said is above")
+            raise CannotMeasure("the measurement failed; see its output above")
         answers: list[dict[str, Any]] = json.loads(done.stdout)
         return answers
 
 
 def show(answers: list[dict[str, Any]], console: Console) -> int:
-    """The slowest first; the exit code says whether all are within their limits."""
+    """Print the slowest first; return an exit code that says whether all are within their limits."""
     table = Table(title="Pages and lists, the slowest first", title_justify="left")
     table.add_column("address")
     for heading in ("answer", "queries", "p50 ms", "p95 ms", "kB"):

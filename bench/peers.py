@@ -1,4 +1,4 @@
-"""`python -m bench.peers`: JIM and its peers in one go, on one PostgreSQL server, and the ratios."""
+"""`python -m bench.peers`: measures JIM and its peers together, on one PostgreSQL server, with ratios."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .runner import Runner, conduct, open_databases, rounds
 
 OUTPUT = ROOT / ".bench" / "peers.json"
 SCRIPTS = ROOT.parent / "shared" / "bench" / "peers"
-# Enough for a p95, and all of it within a quarter of an hour: what no ratio is about is measured once.
+# Enough for a p95 within a quarter of an hour; numbers without a ratio are measured once.
 SIZES = Sizes(latency=100, chain=100)
 COMPARED = ("enqueue", "drain", "children", "latency", "chain")
 SLOW = 10_000
-# Roughly in the order of JIM's own measurements, so that what is compared is measured about the same time.
+# Roughly the order of JIM's measurements, so that compared numbers are measured at about the same time.
 PEERS = (
     Peer("django-q2 ORM/PG", "peer_djangoq", "pg", ("enqueue", "drain"), n=SLOW),
     Peer("django-q2 ORM/SQLite", "peer_djangoq", "sqlite", ("enqueue", "drain"), n=SLOW),
@@ -44,7 +44,7 @@ PEERS = (
 )
 ALL = ("enqueue", "drain", "latency")
 WITH_CHAIN = (*ALL, "chain")
-# No figure is about these.
+# Peers without a target figure.
 EXTRA = (
     Peer("graphile-worker tuned", "peer_node", "graphile_tuned", ALL),
     Peer("graphile-worker default", "peer_node", "graphile", ("drain", "latency"), n=SLOW),
@@ -58,7 +58,7 @@ EXTRA = (
     Peer("huey Redis", "peer_huey", "redis", WITH_CHAIN),
     Peer("dramatiq Redis", "peer_dramatiq", "redis", WITH_CHAIN),
 )
-# What of the peers belongs to a topic of JIM's, where the two are not called the same.
+# The peers' topics for those topics of JIM that have another name.
 BESIDE = {"children": "drain", "due": "schedules", "tick": "schedules"}
 T = TypeVar("T")
 U = TypeVar("U")
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace, results: Results, console: Console) -> None:
-    """Both sides by turns, so that a noisy minute does not hit one of them only."""
+    """Measure both sides in turns, so that a noisy minute does not affect only one of them."""
     sizes = QUICK if options.quick else SIZES
     wanted = chosen(measures(sizes), options.only, quick=options.quick)
     wanted = [replace(measure, repeats=measure.topic in COMPARED) for measure in wanted]
@@ -90,7 +90,7 @@ def measure(options: argparse.Namespace, results: Results, console: Console) -> 
 
 
 def peers_of(options: argparse.Namespace, number: int) -> list[Peer]:
-    """Those of this round, with what is wanted of them."""
+    """Return the peers of this round, with the numbers to measure."""
     wanted = {BESIDE.get(topic, topic) for topic in options.only}
     peers = []
     for peer in (*PEERS, *(EXTRA if options.full else ())):
@@ -101,7 +101,7 @@ def peers_of(options: argparse.Namespace, number: int) -> list[Peer]:
 
 
 def by_turns(some: Sequence[T], others: Sequence[U]) -> list[T | U]:
-    """Both in their order, spread evenly among each other."""
+    """Merge both lists evenly, each in its own order."""
     placed: list[tuple[float, T | U]] = [((n + 0.5) / len(some), one) for n, one in enumerate(some)]
     placed += [((n + 0.5) / len(others), one) for n, one in enumerate(others)]
     return [one for _, one in sorted(placed, key=lambda pair: pair[0])]
@@ -109,7 +109,7 @@ def by_turns(some: Sequence[T], others: Sequence[U]) -> list[T | U]:
 
 def check_machine(scripts: Path) -> None:
     if not (scripts / "services.py").exists():
-        raise CannotMeasure(f"there are no peers in {scripts}; say where they are with PEERS=folder")
+        raise CannotMeasure(f"{scripts} has no peers' scripts; set PEERS=folder")
     missing = [name for name in ("initdb", "pg_ctl", "createdb") if not shutil.which(name)]
     if missing and not shutil.which("pg_config"):
         raise CannotMeasure(f"the peers need PostgreSQL's {', '.join(missing)}: put its bin folder on PATH")
@@ -119,10 +119,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--peers", type=Path, default=SCRIPTS, metavar="FOLDER", help="the peers' scripts")
     parser.add_argument("--only", type=words, default=[], metavar="A,B", help="only these topics")
-    parser.add_argument("--full", action="store_true", help="also the peers that no figure is about")
+    parser.add_argument("--full", action="store_true", help="also the peers without a target figure")
     parser.add_argument("--repetitions", type=int, metavar="N", help="default 3; one if quick")
     parser.add_argument(
-        "--quick", action="store_true", help="small numbers, once: to see that all of it works"
+        "--quick", action="store_true", help="small numbers, one round, to check that everything works"
     )
     parser.add_argument(
         "--json", type=Path, default=OUTPUT, metavar="FILE", help="where the numbers are written"

@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own, under the conditions under which the peers are measured."""
+"""A separate PostgreSQL server under the conditions of the peers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.postgres import PostgresServer
 
-# After the settings for tests, so these hold.
+# These follow the settings for tests and override them.
 CONDITIONS = """
 listen_addresses = '127.0.0.1'
 port = {port}
@@ -29,7 +29,7 @@ host all all 127.0.0.1/32 scram-sha-256
 
 
 class BenchServer(PostgresServer):
-    """Reached over TCP, as the peers' is and as most people's are."""
+    """A server reached over TCP, like that of the peers and of most users."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

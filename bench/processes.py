@@ -1,4 +1,4 @@
-"""Processes that end with whoever started them, whatever happens to it."""
+"""Processes that end together with the process that started them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 PRCTL = ctypes.CDLL(None).prctl
 END_SECONDS = 20.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-# Places in /proc/…/stat, counted from the state.
+# Positions in /proc/…/stat, counted from the state.
 CPU_TIMES = slice(11, 15)
 START_TIME = 19
 
@@ -32,9 +32,9 @@ def launch(
     own_session: bool = False,
     end_by: signal.Signals = signal.SIGTERM,
 ) -> subprocess.Popen[str]:
-    """In a session of its own, a Ctrl-C at the terminal reaches only whoever knows how to end it.
+    """Start a process that gets the signal `end_by` when this process ends.
 
-    `end_by` tells it that whoever started it is gone.
+    With `own_session`, a Ctrl-C at the terminal does not reach it, only the process that can end it cleanly.
     """
     return subprocess.Popen(
         command,
@@ -50,14 +50,14 @@ def launch(
 
 
 def end(process: subprocess.Popen[str], *, by: signal.Signals = signal.SIGTERM) -> int:
-    """Asks it to end, then ends what is left of it and of all that it has started; returns its exit code."""
+    """Ask the process to end, kill what remains of its process tree, and return its exit code."""
     family = {pid: _start_time(pid) for pid in tree(process.pid)}
     if process.poll() is None:
         process.send_signal(by)
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS)
     for pid, began in family.items():
-        # The number of one that has ended may belong to somebody else by now.
+        # The number of an ended process may belong to another one by now.
         if began and _start_time(pid) == began:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -65,7 +65,7 @@ def end(process: subprocess.Popen[str], *, by: signal.Signals = signal.SIGTERM) 
 
 
 def tree(pid: int) -> list[int]:
-    """This process and all below it."""
+    """Return this process and all its descendants."""
     found = [pid]
     for parent in found:
         found += children_of(parent)
@@ -73,7 +73,7 @@ def tree(pid: int) -> list[int]:
 
 
 def pss_megabytes(pid: int) -> float:
-    """The memory of a process and all below it; a page that n processes share counts as 1/n of a page."""
+    """Return the memory of a process tree; a page that n processes share counts as 1/n of a page."""
     return sum(_pss_kilobytes(each) for each in tree(pid)) / 1024
 
 
@@ -82,18 +82,18 @@ def resident_megabytes(pid: int) -> float:
 
 
 def peak_megabytes(pid: int) -> float:
-    """The most that was resident at any time."""
+    """Return the largest resident memory so far."""
     return _status_kilobytes(pid, "VmHWM") / 1024
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process and all below it have used so far."""
+    """Return the processor time of a process tree so far."""
     ticks = [int(number) for each in tree(pid) for number in _stat(each)[CPU_TIMES]]
     return sum(ticks) / TICKS_PER_SECOND
 
 
 def _pss_kilobytes(pid: int) -> int:
-    """Nothing for one that has ended."""
+    """Return the proportional memory of one process; 0 if it has ended."""
     with suppress(OSError):
         return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
     return 0
@@ -104,7 +104,7 @@ def _status_kilobytes(pid: int, name: str) -> int:
 
 
 def _kilobytes(file: Path, name: str) -> int:
-    """Of the line `name:   1234 kB`."""
+    """Return the number of the line `name:   1234 kB`."""
     lines = (line.split() for line in file.read_text().splitlines())
     return next((int(words[1]) for words in lines if words[0] == f"{name}:"), 0)
 
@@ -114,7 +114,7 @@ def _start_time(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Nothing for one that has ended."""
+    """Return the fields of the process; none if it has ended."""
     try:
         # The name in parentheses may itself contain spaces and parentheses.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

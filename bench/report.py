@@ -14,7 +14,7 @@ NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
 
 
 def show_jim(results: Results, console: Console) -> None:
-    """One line per number, a column per database."""
+    """Print one line per number, with a column per database."""
     mine = {key: result for key, result in results.items() if key.peer == JIM}
     databases = [name for name in NAMES if any(key.database == name for key in mine)]
     table = Table(title="JIM", title_justify="left")
@@ -44,7 +44,7 @@ def show_peers(results: Results, console: Console) -> None:
 
 
 def show_figures(results: Results, console: Console) -> None:
-    """All that can be judged from these results."""
+    """Print every figure that these results can decide."""
     verdicts = [verdict for figure in FIGURES if (verdict := figure.judge(results))]
     if not verdicts:
         return

@@ -1,4 +1,4 @@
-"""What was measured, over all rounds."""
+"""The measured numbers of all rounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Result:
 
     @property
     def value(self) -> float | None:
-        """The median; none where a single run has failed."""
+        """Return the median; None if a single run has failed."""
         return statistics.median(self.values) if self.values and not self.failure else None
 
 
@@ -59,7 +59,7 @@ class Results(dict[Key, Result]):
         return {key: result.failure for key, result in self.items() if result.failure}
 
     def as_json(self) -> list[dict[str, Any]]:
-        """A failed one has no value."""
+        """Return the numbers as JSON; a failed one has no value."""
         return [
             {"metric": key.metric, "database": key.database, "value": result.value, "unit": result.unit}
             | ({"peer": key.peer} if key.peer else {})

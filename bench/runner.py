@@ -1,4 +1,4 @@
-"""Runs measurements one by one, each in a process and on a database of its own."""
+"""Runs measurements one by one, each in its own process and on its own database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TAIL = 3_000
 def conduct(
     measure: Callable[[argparse.Namespace, Results, Console], None], options: argparse.Namespace
 ) -> int:
-    """Measures, writes the numbers and shows them; the exit code says whether all went well."""
+    """Measure, write and show the numbers; return an exit code that says whether all succeeded."""
     end_in_order()
     console = Console(width=None if sys.stdout.isatty() else 140)
     results = Results()
@@ -58,7 +58,7 @@ class Runner:
         self.console = console
 
     def run(self, measure: Measure, database: DatabaseName) -> None:
-        """Puts its readings, or its failure, among the results."""
+        """Run the measurement and add its readings, or its failure, to the results."""
         before = noise()
         with self.databases[database].installation() as env:
             told, log = self._measure(measure, env)
@@ -73,7 +73,7 @@ class Runner:
             self.console.print(f"{database:9} {metric:24} {value:12,.2f} {unit}", highlight=False)
 
     def _measure(self, measure: Measure, env: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-        """What came of it, and what it said on the way."""
+        """Return the readings of the measurement, and its output."""
         command = [sys.executable, "-m", "bench.measuring", measure.name, self.sizes.as_json()]
         log = Path(env["JIM_DATA_DIR"]) / "measuring.log"
         with log.open("w") as file:
@@ -95,7 +95,7 @@ class Runner:
 def rounds(
     measures: Sequence[Measure], databases: Sequence[DatabaseName], *, repetitions: int
 ) -> Iterator[list[tuple[Measure, DatabaseName]]]:
-    """All of them in each round, so that a noisy minute does not hit one number only."""
+    """Yield all measurements in each round, so that a noisy minute does not affect only one number."""
     for number in range(repetitions):
         yield [
             (measure, database)
@@ -109,7 +109,7 @@ def rounds(
 def open_databases(
     names: Sequence[DatabaseName], folder: Path, *, server: str
 ) -> Iterator[dict[DatabaseName, Database]]:
-    """On the PostgreSQL server of this address, or on one of our own that ends with the block."""
+    """Yield databases on the PostgreSQL server of this URL, or on a new one that ends with the block."""
     with ExitStack() as stack:
         databases: dict[DatabaseName, Database] = {}
         if "sqlite" in names:
@@ -126,7 +126,7 @@ def open_databases(
 
 
 def end_in_order() -> None:
-    """Whoever is told to end still ends what it has started, and is not told twice."""
+    """Let a process that is told to end stop what it has started first, and ignore a second signal."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""How the numbers about schedules are found: next times, missed times, and backfills."""
+"""Measurements of schedules: next times, missed times and backfills."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LIVE = 20
 
 
 def next_time(sizes: Sizes) -> list[Reading]:
-    """The common patterns one by one; the figure is about the slowest."""
+    """Measure the common patterns one by one; the target figure applies to the slowest."""
     specs = {name: Spec.parse(data) for name, data in COMMON.items()}
     times = {name: _next_microseconds(spec, sizes.next_times) for name, spec in specs.items()}
     return [
@@ -73,7 +73,7 @@ def next_time(sizes: Sizes) -> list[Reading]:
 
 
 def settle_missed(sizes: Sizes) -> list[Reading]:
-    """What a scheduler finds that comes back after a day, run as its loop is run."""
+    """Measure the ticks of a scheduler that comes back after a day, on its own loop."""
     now = clock.now().replace(second=0, microsecond=0)
     create_schedules(sizes.missed_schedules, steps=[step()])
     tick(now)
@@ -85,7 +85,7 @@ def settle_missed(sizes: Sizes) -> list[Reading]:
 
 
 def backfill_live(sizes: Sizes) -> list[Reading]:
-    """The times of others, and of the schedule that is backfilled, while its backfill goes on."""
+    """Measure the delay of other schedules, and of the backfilled one, during a backfill."""
     with Crew() as crew:
         crew.scheduler()
         crew.worker()
@@ -105,13 +105,13 @@ def backfill_live(sizes: Sizes) -> list[Reading]:
 
 
 class CatchingUp:
-    """A loop that ends when nothing is due any more; its connection and collector are a scheduler's."""
+    """A loop with a scheduler's connection and garbage collector that ends when nothing is due any more."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
 
     def run(self) -> tuple[float, float]:
-        """Seconds, and by how many megabytes this process was larger at its largest."""
+        """Return the seconds, and the largest additional memory in megabytes."""
         pid = os.getpid()
         before, began = resident_megabytes(pid), time.perf_counter()
         while is_due(self.now):
@@ -119,12 +119,12 @@ class CatchingUp:
         return time.perf_counter() - began, peak_megabytes(pid) - before
 
     def stop(self) -> None:
-        """Nobody waits for its number any more, and a tick cannot be interrupted."""
+        """Exit at once: the number is not needed any more, and a tick cannot be interrupted."""
         os._exit(1)
 
 
 def _next_microseconds(spec: Spec, count: int) -> float:
-    """Asked at instants all over a year, whose holidays and changes of the clocks are known by then."""
+    """Return the time per call at instants over a year whose holidays and clock changes are known."""
     golden = 0.618034
     instants = [START + timedelta(seconds=int(number * golden % 1 * YEAR_SECONDS)) for number in range(count)]
     times = []
@@ -137,7 +137,7 @@ def _next_microseconds(spec: Spec, count: int) -> float:
 
 
 def _growth_kilobytes(spec: Spec, count: int) -> float:
-    """By how much more is allocated after that many next times, one after the other."""
+    """Return the additional memory after this many next times, one after the other."""
     at = _after(spec, START, WARM_UPS)
     tracemalloc.start()
     gc.collect()

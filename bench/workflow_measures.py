@@ -1,4 +1,4 @@
-"""How the numbers about workflows are found: waking a consumer, deciding what runs, publishing."""
+"""Measurements of workflows: waking a consumer, starting a run, publishing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOKS = 50
 
 
 def publish_wakes(sizes: Sizes) -> list[Reading]:
-    # For the processes that are started from here: this one has its settings already.
+    # Set for the processes that are started from here; this one already has its settings.
     os.environ["DJANGO_SETTINGS_MODULE"] = "bench.flows.settings"
     with Crew() as crew:
         crew.scheduler()
@@ -41,7 +41,7 @@ def publish_wakes(sizes: Sizes) -> list[Reading]:
 
 
 def _wake(crew: Crew, number: int) -> float:
-    """Milliseconds from the call that publishes an event to the first line of its consumer's `prepare`."""
+    """Return the milliseconds from the call that publishes an event to its consumer's `prepare`."""
     crew.wait(_is_idle)
     time.sleep(0.03 + 0.05 * (number * 0.618034 % 1))
     marks.clear(0)
@@ -52,7 +52,7 @@ def _wake(crew: Crew, number: int) -> float:
 
 
 def workflow_start(sizes: Sizes) -> list[Reading]:
-    """With so many events pending: nothing is new; then one is, and a run begins."""
+    """Measure a check with many pending events but no new one, then one that starts a run."""
     _deploy()
     _publish_all(sizes.events)
     _forget()
@@ -95,7 +95,7 @@ def _publish(first: int, count: int) -> None:
 
 
 def _forget() -> None:
-    """What began, so that it can begin again."""
+    """Delete the run that began, so that another one can begin."""
     Run.objects.all().delete()
     WorkerTask.objects.all().delete()
 

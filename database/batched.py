@@ -28,7 +28,7 @@ Row = list[Any]
 
 
 def together(*questions: Question) -> list[list[Any]]:
-    """What each of them finds, in its order. Rows travel as JSON, which those of all tables can be.
+    """Return the rows of each question, in its order. Rows travel as JSON, which all tables can be read as.
 
     Not for fractions that have to be exact, for durations and for bytes.
     """

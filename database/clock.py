@@ -19,7 +19,7 @@ _synced: tuple[float, datetime] | None = None
 
 
 def now() -> datetime:
-    """The database's time, carried forward between looks by this process's monotonic clock.
+    """Return the database's time, carried forward between looks by this process's monotonic clock.
 
     SQLite lives in this process, so its clock is ours.
     """
@@ -31,7 +31,7 @@ def now() -> datetime:
 
 
 def estimate() -> datetime:
-    """The same without ever asking the database, for threads that should have no connection of their own."""
+    """Return the same without asking the database, for threads that should not open a connection."""
     if _synced is None:
         return timezone.now()
     at, then = _synced
@@ -44,14 +44,14 @@ def skew() -> timedelta | None:
 
 
 def trouble(ahead: timedelta) -> str:
-    """A skew in words; empty if it is no reason to worry."""
+    """Describe a skew in words; empty if it is too small to matter."""
     if abs(ahead) <= MOST_SKEW:
         return ""
     return f"{span(abs(ahead))} {'ahead of' if ahead > timedelta(0) else 'behind'} the database's"
 
 
 def sync() -> None:
-    """Looks again if the answer was long under way: whoever was stopped while asking would be late since."""
+    """Ask again if the answer took long: a process that was stopped while asking would be late ever since."""
     global _synced
     if connection.vendor != "postgresql":
         return

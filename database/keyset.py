@@ -27,7 +27,7 @@ class Part(Generic[M]):
 
     rows: list[M]
     next: int | None = None
-    """The key that the next page goes on from; None if there is no more."""
+    """The key that the next page goes on from; None on the last page."""
     reached_at: datetime | None = None
     """How far back was looked, if that did not fill the page and there is more to look through."""
 

@@ -28,7 +28,7 @@ def update_each(
     where: str = "",
     params: Sequence[Any] = (),
 ) -> set[Any]:
-    """Writes other values into each row, guarded by `where` (on alias `t`, given values on `v`).
+    """Write other values into each row, guarded by `where` (on alias `t`, given values on `v`).
 
     Each row is (pk, value, …) in the order of `fields`. Returns the keys of the rows that were changed.
     """
@@ -87,7 +87,7 @@ def insert_each(
 
 
 def among(columns: str, values: Sequence[Any], *, kind: str = "bigint") -> tuple[str, list[Any]]:
-    """A condition and its parameters: `columns` (one, or several in brackets) has one of these values.
+    """Write the condition that `columns` (one, or several in brackets) has one of these values.
 
     PostgreSQL gets arrays, so that one text serves any number; SQLite has none. It would go through all
     rows for a list of several columns: the first one alone is what it finds on an index.
@@ -106,20 +106,28 @@ def among(columns: str, values: Sequence[Any], *, kind: str = "bigint") -> tuple
     return f"{columns} IN (SELECT * FROM unnest({given}))", arrays
 
 
+def found_in(chosen: str) -> str:
+    """Compare a key with those that a statement chooses.
+
+    An array is looked up by key; PostgreSQL may prefer to join the whole table with what is not one.
+    """
+    return f"= ANY(ARRAY({chosen}))" if connection.vendor == "postgresql" else f"IN ({chosen})"
+
+
 def hidden(kind: str) -> str:
     """One of the values of an array, whose length PostgreSQL does not see: it would plan anew for each."""
     return f"ANY(ARRAY(SELECT unnest(%s::{kind}[])))"
 
 
 def literal(text: str) -> Func:
-    """A status that stands in the statement itself.
+    """Put a status into the text of the statement.
 
     SQLite prepares a statement anew each time it is given what the condition of an index may be about.
     """
     return Func(template=f"'{text}'", output_field=models.CharField())
 
 
-def fetch(sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+def fetch(sql: str, params: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
@@ -128,7 +136,7 @@ def fetch(sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
 def read(
     model: type[models.Model], fields: Sequence[str], ending: str, params: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """These fields of the rows that the rest of the statement is about, with the values that the ORM gives.
+    """Read these fields of the rows that the rest of the statement selects, as the ORM would.
 
     For what is asked often: writing such a statement takes the ORM longer than its answer.
     """
@@ -137,22 +145,31 @@ def read(
     return list(zip(*_fitted(given, rows), strict=True)) if rows else []
 
 
-def write(sql: str, params: Sequence[Any]) -> int:
-    """The number of rows that were changed."""
+def write(sql: str, params: Sequence[Any] | Mapping[str, Any]) -> int:
+    """Run a statement and return the number of rows that it changed."""
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return int(cursor.rowcount)
 
 
-def write_each(sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    """The same statement for each, one after the other."""
+def set_locally(settings: Mapping[str, str]) -> None:
+    """Change settings of PostgreSQL until the transaction ends, all by one statement."""
+    fetch(
+        f"SELECT {', '.join(['set_config(%s, %s, true)'] * len(settings))}",
+        [word for setting in settings.items() for word in setting],
+    )
+
+
+def write_each(statements: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Run each statement for all rows, one statement after the other."""
     with connection.cursor() as cursor:
-        cursor.executemany(sql, rows)
+        for sql in statements:
+            cursor.executemany(sql, rows)
 
 
 @contextmanager
 def pipelined() -> Iterator[None]:
-    """What is written in here does not wait for what was written before; the end waits, for all of it.
+    """Send statements without waiting for the ones before; wait for all answers at the end.
 
     Until then PostgreSQL has not said how many rows there were, nor refused anything.
     """
@@ -169,7 +186,7 @@ def pipelined() -> Iterator[None]:
 def planned_once() -> Iterator[None]:
     """Plans that take longer than their statements are kept: those that read no table are good for ever.
 
-    So are those that go by indexes alone: whoever reads tables in here has said so (`Schedule.hold` does).
+    So are those that go by indexes alone: a caller that reads tables sets that up first.
     """
     if connection.vendor != "postgresql":
         yield
@@ -346,7 +363,7 @@ _EMPTY: dict[str, Callable[[], Any]] = {"[]": list, "{}": dict}
 
 
 def loaded(text: str) -> Any:
-    """Damaged as it is, if it is: whoever uses it complains."""
+    """Parse stored JSON; return damaged text as it is, so that its user can say what is wrong."""
     if text in _EMPTY:
         return _EMPTY[text]()
     try:

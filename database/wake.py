@@ -29,7 +29,7 @@ def wake(channel: Channel) -> None:
 
 
 class Watch:
-    """A thread that calls `changed()` soon after somebody else's commit."""
+    """A thread that calls `changed()` soon after another process has committed."""
 
     # Between two looks at SQLite: while something is going on, and while nothing is.
     BUSY_SECONDS, QUIET_SECONDS = 0.003, 0.03

@@ -28,7 +28,7 @@ from operations.admin_pages import (
 from schedules.admin.filters import ScheduleFilter
 from text.words import NOTHING, as_json, badge, exact, moment, span
 
-from . import limit_admin  # noqa: F401 the latter registers itself
+from . import limit_admin  # noqa: F401 registers itself
 from .models import Execution, Reservation, Worker, WorkerTask
 from .models.execution_queryset import ExecutionQuerySet
 from .operations import (
@@ -147,7 +147,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="for")
     def nominal(self, execution: Execution) -> SafeString | str:
-        """The time that it stands for, with what the ledger says about it."""
+        """Return the nominal time, with a link to its occurrence."""
         if execution.occurrence is None:
             return NOTHING
         zone = execution.schedule.zone if execution.schedule else UTC
@@ -156,7 +156,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="limits")
     def limits(self, execution: Execution) -> str:
-        """Those that it has reached, and while it runs those that it may reach."""
+        """List the deadline and timeout that the execution reached or, while it runs, may reach."""
         is_late, is_running = execution.is_late(clock.now()), execution.finished_at is None
         limits = (
             ("late since" if is_late else "late from", execution.deadline_at, is_late),
@@ -241,7 +241,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
         return format_html('<a href="{}">{}</a>', execution_url(task.execution.pk), task.execution)
 
     def group(self, task: WorkerTask) -> int:
-        """Its place among the groups of its execution, from 1; a single job is a group of its own."""
+        """Return the number of the group in its execution, from 1; a single job is a group of its own."""
         if task.execution is None:
             return 1
         steps = Activity.objects.filter(parent=task.execution.activity_id, step_index__lte=task.step_index)
@@ -309,7 +309,7 @@ class WorkerAdmin(RecordAdmin[Worker]):
 
 @admin.register(Reservation)
 class ReservationAdmin(RecordAdmin[Reservation], OperationsAdmin[Reservation]):
-    """Direct requests that have a seat or wait for one, and the last ones of each pool."""
+    """Direct requests that have a seat or wait for one, and the last ended ones of each pool."""
 
     list_display = ("holder", "pool", "state_badge", "asked", "taken", "lease", "activity_link")
     search_fields = ("holder", "pool")
@@ -370,7 +370,7 @@ def _say_why(tasks: Sequence[Any]) -> None:
 
 
 def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
-    """The plan by group, each step with its attempts; output only for those who may read activities."""
+    """Return the plan by group, each step with its attempts; output only for readers of activities."""
     attempts = list(
         Activity.objects.filter(parent=execution.activity_id)
         .defer("traceback", "result", "details")
@@ -388,7 +388,7 @@ def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
 
 
 def _tails(attempts: Sequence[Activity]) -> dict[int, list[OutputLine]]:
-    """The last lines of the attempts that people look at first: what runs, what failed, what came last."""
+    """Return the last lines of the attempts that people look at first: running, failed, then newest."""
     began = [attempt for attempt in attempts if attempt.executed_at is not None]
     began.sort(key=lambda attempt: (not attempt.is_final, attempt.failed, attempt.pk), reverse=True)
     return {

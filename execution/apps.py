@@ -7,7 +7,7 @@ from django.core.checks import register
 class ExecutionConfig(AppConfig):
     name = "execution"
     default_auto_field = "django.db.models.BigAutoField"
-    verbose_name = "The runtime"
+    verbose_name = "Execution"
 
     def ready(self) -> None:
         from . import checks, failure, steps

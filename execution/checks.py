@@ -1,4 +1,4 @@
-"""What `manage.py check` says about the settings of the runtime."""
+"""System checks of the settings for execution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error
 from execution.queue.concurrency import policy
 from schedules.models import Refused
 
-# All that the loops check when they start: the checks of pages would load these, a third of a loop's memory.
+# The only checks that the loops run: others would load the pages, which is a third of their memory.
 ENGINE = "engine"
 
 
@@ -17,7 +17,7 @@ def concurrency_policy(**_: Any) -> list[CheckMessage]:
     try:
         if callable(getattr(policy(), "keys", None)):
             return []
-        words = "What the setting JIM_CONCURRENCY_POLICY names has no method “keys”."
+        words = "The class in the setting JIM_CONCURRENCY_POLICY has no method “keys”."
     except Refused as refused:
         words = str(refused)
     hint = "Name a class without arguments that has keys(line), such as execution.queue.concurrency.AllKeys."

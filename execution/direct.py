@@ -1,10 +1,9 @@
-"""Direct requests: a step runs for the calling process, in the next free seat of its pool.
+"""Direct requests: run a step for the calling process, in the next free seat of its pool.
 
-The caller may be a process that serves pages, so code that a step names never runs inside of it, but in a
-child that has none of its keys.
+A direct request starts before all queued tasks and preempts nothing. It has no task: an activity records its
+only attempt, and the caller gets the outcome.
 
-After what runs, before everything queued, and nothing is preempted. There is no task; an activity records the
-one attempt, and the caller hears how it ended.
+The caller may be a process that serves pages, so code of a step runs in a child process without its keys.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from database.wake import Watch
 from execution.children.nursery import Nursery
 from execution.loops.finishing import bare
 from execution.loops.lease import Lease, uptime
-from execution.loops.recorder import Said
+from execution.loops.recorder import StepOutput
 from execution.steps.binding import bind
 from execution.steps.context import Context
 from execution.steps.outcome import Interrupted, Outcome, Reason
@@ -47,21 +46,21 @@ from text.words import span
 from .loops import recorder
 from .models import Reservation, WorkerTask
 from .models.adhoc import check_own_steps, complete, job_line
-from .models.attempt import Finish, Held
+from .models.attempt import ClaimedTask, Finish
 from .models.reservation import Lost
 
-__all__ = ["Answer", "Busy", "Lost", "TimedOut", "run"]
+__all__ = ["Busy", "DirectResult", "Lost", "TimedOut", "run"]
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 30.0
 SAID_SECONDS = 0.25
-# SQLite tells of every commit. To tell of every claim and end would cost PostgreSQL something for each task.
+# For PostgreSQL: a notification for every claim and end would slow each task. SQLite tells of every commit.
 TURN_SECONDS = 0.015
-# One look is enough for all that changes within this time.
+# Changes within this time are looked at together.
 LOOK_SECONDS = 0.005
 RETRY_SECONDS = 1.0
-# What the children do not inherit. With JIM_KEYLESS, the settings read no keys from files either.
-# A pool of connections would not survive a fork.
+# Not inherited by children. With JIM_KEYLESS, the settings read no keys from files either.
+# A connection pool would not survive a fork.
 WITHHELD = ("JIM_SECRET_KEY", "JIM_SECRETS_KEYS", "JIM_SQL_CONNECTIONS", "JIM_DATABASE_POOL")
 T = TypeVar("T")
 
@@ -71,7 +70,7 @@ class Busy(Exception):
 
     @property
     def retry_after(self) -> int:
-        """In how many seconds it is worth to ask again."""
+        """Return the seconds after which the request can be repeated."""
         return math.ceil(settings.JIM_LEASE_SECONDS / 12)
 
 
@@ -80,8 +79,8 @@ class TimedOut(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """How a direct request ended."""
+class DirectResult:
+    """The outcome of a direct request and its activity."""
 
     activity_id: int
     outcome: Outcome
@@ -97,13 +96,13 @@ def run(
     initiator: Initiator,
     timeout_seconds: float = WAIT_SECONDS,
     may: permissions.May = permissions.anything,
-) -> Answer:
+) -> DirectResult:
     """Wait for a seat, at most for the timeout, run the step and record its outcome.
 
-    This thread waits for it; a Python function runs in a child process, whatever its `isolation` says.
+    A Python function runs in a child process, whatever its `isolation` says; this thread waits for it.
 
-    Raises ValidationError about the step, Busy, TimedOut or Lost. Not inside a transaction: nobody would see
-    the reservation.
+    Raises ValidationError about the step, Busy, TimedOut or Lost. Do not call it inside a transaction: other
+    processes would not see the reservation.
     """
     check_own_steps([step], may)
     line = job_line(complete(step), now=clock.now())
@@ -118,14 +117,14 @@ def run(
             _record(reservation, finish, keeper)
     if keeper.reason == "cancel":
         raise KeyboardInterrupt
-    return Answer(finish.task.activity_id, finish.outcome)
+    return DirectResult(finish.task.activity_id, finish.outcome)
 
 
 def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait, lease: Lease) -> Reservation:
     pool, holder = line["pool"], f"{socket.gethostname()}:{os.getpid()}"
 
     def look() -> Reservation | None:
-        # After the first try, only looking: a try takes the write lock of SQLite.
+        # Only read after the first try: a try takes the write lock of SQLite.
         before = Reservation.objects.in_the_way(pool, now=clock.now()) if wait.is_on else None
         if before is not None:
             wait.patience = settings.JIM_POLL_SECONDS if before.released_at is None else _turn()
@@ -146,20 +145,21 @@ def _who_is_before(pool: str) -> str:
     if before is None:
         return f"another direct request of pool “{pool}” has just ended"
     if before.released_at is not None:
-        return f"a queued task of pool “{pool}” goes before the next direct request"
+        return f"a queued task of pool “{pool}” runs before the next direct request"
     if before.taken_at is None:
-        return f"another direct request waits for the next seat of pool “{pool}”"
-    return f"another direct request runs in pool “{pool}” for {span(clock.now() - before.taken_at)}"
+        return f"another direct request is waiting for the next seat of pool “{pool}”"
+    running = span(clock.now() - before.taken_at)
+    return f"another direct request has been running in pool “{pool}” for {running}"
 
 
 def _take(
-    reservation: Reservation, line: Mapping[str, Any], initiator: Initiator, wait: Wait, keeper: Keeper
+    reservation: Reservation, line: Mapping[str, Any], initiator: Initiator, wait: Wait, keeper: SeatKeeper
 ) -> None:
     wait.patience = _turn()
 
     def look() -> bool | None:
         if keeper.reason is not None:
-            raise Lost("its place was given up before a seat became free: it was released, or lapsed")
+            raise Lost("its reservation was released or expired before a seat became free")
         # A try takes the write lock of SQLite.
         if wait.is_on and connection.vendor == "sqlite" and not reservation.sees_room():
             return None
@@ -178,12 +178,12 @@ def _who_runs(pool: str) -> str:
     names = WorkerTask.objects.processing().filter(pool=pool).order_by("claimed_at")
     named = [f"“{name}”" for name in names.values_list("name", flat=True)[:4]]
     if not named:
-        return "none of its tasks runs, so a limit that it shares with others is full, or 0"
-    return f"{', '.join(named[:3])}{' and more' if named[3:] else ''} still run"
+        return "no task of the pool is running, so a limit that it shares with other pools is full or 0"
+    return f"{', '.join(named[:3])}{' and others' if named[3:] else ''} still running"
 
 
-def _held(reservation: Reservation, line: dict[str, Any]) -> Held:
-    """As if it were a task that was claimed."""
+def _held(reservation: Reservation, line: dict[str, Any]) -> ClaimedTask:
+    """Return the request as a claimed task, although it has no row in the queue."""
     assert reservation.activity_id is not None
     task = WorkerTask(
         activity_id=reservation.activity_id,
@@ -192,14 +192,14 @@ def _held(reservation: Reservation, line: dict[str, Any]) -> Held:
         step=line,
         claimed_at=reservation.taken_at,
     )
-    return Held.of(task)
+    return ClaimedTask.of(task)
 
 
-def _perform(held: Held, keeper: Keeper) -> Finish:
-    """A step that puts itself off waits in its seat: the caller waits for it too."""
+def _perform(held: ClaimedTask, keeper: SeatKeeper) -> Finish:
+    """Run the step; one that postpones itself waits in its seat, as the caller waits too."""
     said = keeper.listen(held.activity_id)
     work, binding, nursery = held.work, bind([held]).get(held.pk), _nursery(os.getpid())
-    with _heeding_ctrl_c(keeper):
+    with _cancelled_by_ctrl_c(keeper):
         while True:
             context = keeper.attend(Context(work, said, binding, keeper.lease, runs_code=False))
             outcome = perform(work, said, nursery=nursery, context=context, clock=clock.estimate)
@@ -213,7 +213,7 @@ def _perform(held: Held, keeper: Keeper) -> Finish:
 
 @lru_cache(maxsize=1)
 def _nursery(pid: int) -> Nursery:
-    """One for all requests of this process: its second Python step finds a child that is ready."""
+    """Return the fork server of this process; all requests share it and reuse its Python children."""
     env = {name: value for name, value in os.environ.items() if name not in WITHHELD}
     nursery = Nursery(env=env | {"JIM_KEYLESS": "1"})
     atexit.register(nursery.close)
@@ -221,10 +221,10 @@ def _nursery(pid: int) -> Nursery:
 
 
 @contextmanager
-def _heeding_ctrl_c(keeper: Keeper) -> Iterator[None]:
-    """Asks the step to stop, as a cancellation does: an exception in the middle of it would be its failure.
+def _cancelled_by_ctrl_c(keeper: SeatKeeper) -> Iterator[None]:
+    """Cancel the step on Ctrl-C, as an exception inside it would count as its failure.
 
-    The second time it is raised, for a function that does not listen.
+    A second Ctrl-C raises KeyboardInterrupt, for a function that ignores the cancellation.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -244,8 +244,8 @@ def _heeding_ctrl_c(keeper: Keeper) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _record(reservation: Reservation, finish: Finish, keeper: Keeper) -> None:
-    """While the seat is surely ours, an outcome waits for a database that is away."""
+def _record(reservation: Reservation, finish: Finish, keeper: SeatKeeper) -> None:
+    """Record the outcome; while the lease is good, wait for a database that is unavailable."""
     is_doubtful = False
     outage = Outage(logger, "the outcome of a direct request is kept until the database is back")
     while True:
@@ -254,12 +254,14 @@ def _record(reservation: Reservation, finish: Finish, keeper: Keeper) -> None:
             if _finish(reservation, finish) or (is_doubtful and _is_recorded(finish)):
                 return
             raise Lost(
-                "the seat of this request was given to others while it ran, so its outcome was not recorded: "
-                f"activity {finish.task.activity_id} tells why"
+                "the seat of this request was released or expired while its step ran, so its outcome was not "
+                f"recorded: see activity {finish.task.activity_id}"
             )
         except AWAY as error:
             if keeper.is_overdue:
-                raise Lost("the database is away, so the outcome of this request was not recorded") from error
+                raise Lost(
+                    "the database is unavailable, so the outcome of this request was not recorded"
+                ) from error
             outage.note(error)
             connection.close()
             is_doubtful = True
@@ -277,14 +279,14 @@ def _finish(reservation: Reservation, finish: Finish) -> bool:
 
 
 def _is_recorded(finish: Finish) -> bool:
-    """After an error at COMMIT."""
+    """Tell whether the outcome was stored although COMMIT reported an error."""
     ending = finish.ending()
     own = Activity.objects.filter(pk=ending.activity_id, status=ending.status)
     return own.filter(finished_at=ending.finished_at).exists()
 
 
 class Wait:
-    """Looks again whenever something has changed, until its time is over."""
+    """A wait for a condition, which is tested again after each change, until its time is over."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -295,11 +297,11 @@ class Wait:
 
     @property
     def is_on(self) -> bool:
-        """Whether the first look found nothing."""
+        """Tell whether the first look found nothing."""
         return self._watch is not None
 
     def until(self, look: Callable[[], T | None]) -> T | None:
-        """What it finds; None if it finds nothing in time."""
+        """Return the first result of `look` that is not None; None if the time is over."""
         while True:
             self.woken.clear()
             found = look()
@@ -316,7 +318,7 @@ class Wait:
             self._watch.start()
 
     def end(self) -> None:
-        """Does not wait for the thread of the watch, which may take half a second to notice."""
+        """Stop watching, without waiting for the thread of the watch, which may need half a second."""
         if self._watch is not None:
             self._watch.stopping.set()
 
@@ -331,21 +333,21 @@ def waiting(seconds: float) -> Iterator[Wait]:
 
 
 @contextmanager
-def kept(reservation: Reservation, wait: Wait, lease: Lease) -> Iterator[Keeper]:
-    """Whatever ends the block, the seat is free afterwards; a request that is cut off counts as cancelled."""
-    keeper = Keeper(reservation, lease, lost=wait.woken.set)
+def kept(reservation: Reservation, wait: Wait, lease: Lease) -> Iterator[SeatKeeper]:
+    """Free the seat at the end of the block, however it ends; an interrupted request counts as cancelled."""
+    keeper = SeatKeeper(reservation, lease, lost=wait.woken.set)
     try:
         yield keeper
     except BaseException:
         keeper.interrupt("cancel")
-        with suppress(*AWAY):  # then the lease frees it
+        with suppress(*AWAY):  # then the seat is free when its lease ends
             keeper.stop()
             reservation.release(clock.now())
         raise
 
 
-class Keeper:
-    """Beats for a seat and writes what its step says, on a thread and a connection of its own."""
+class SeatKeeper:
+    """A thread that renews the lease of a seat and writes the output of its step."""
 
     def __init__(self, reservation: Reservation, lease: Lease, *, lost: Callable[[], object]) -> None:
         self.lease = lease
@@ -353,9 +355,9 @@ class Keeper:
         self.context: Context | None = None
         self._reservation = reservation
         self._lost = lost
-        self._said: Said | None = None
+        self._said: StepOutput | None = None
         self._outage = Outage(
-            logger, "a beat of a direct request failed; its seat is kept until the lease ends"
+            logger, "the heartbeat of a direct request failed; its seat is kept until the lease ends"
         )
         self._beaten = lease.asked_at
         self._stopping = threading.Event()
@@ -364,33 +366,33 @@ class Keeper:
 
     @property
     def is_overdue(self) -> bool:
-        """Soon others may have the seat."""
+        """Tell whether the lease may end soon, so that others may take the seat."""
         return not self.lease.is_good
 
-    def listen(self, activity_id: int) -> Said:
-        self._said = Said(activity_id, clock.estimate)
+    def listen(self, activity_id: int) -> StepOutput:
+        self._said = StepOutput(activity_id, clock.estimate)
         return self._said
 
     def attend(self, context: Context) -> Context:
-        """From now on this one is interrupted; at once, if the request was already."""
+        """Make this the context to interrupt; interrupt it at once if the request was interrupted."""
         self.context = context
         if self.reason is not None:
             context.interrupt(self.reason)
         return context
 
     def interrupt(self, reason: Reason) -> None:
-        """The first reason counts."""
+        """Interrupt the step; the first reason counts."""
         self.reason = self.reason or reason
         if self.context is not None:
             self.context.interrupt(self.reason)
 
     def overrule(self) -> None:
-        """However the step ends from now on, it was interrupted."""
+        """Count the step as interrupted, however it ends."""
         if self.context is not None:
             self.context.saw_interrupt = True
 
     def stop(self) -> None:
-        """No more beats; the last words of the step are written."""
+        """End the heartbeats and write the last output of the step."""
         self._stopping.set()
         self._thread.join()
         self._tell()

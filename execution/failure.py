@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from activities.models import Activity
 from schedules.registry import failure_policies
 
 logger = logging.getLogger(__name__)
@@ -14,7 +15,7 @@ logger = logging.getLogger(__name__)
 Line = Mapping[str, Any]
 Rest = Literal["run", "cancelled", "skipped"]
 
-FAILED = ("failed_with_error", "complete_with_error", "cancelled")
+FAILED = Activity.FAILURES
 SUCCEEDED = ("complete", "complete_with_warning")
 VERBS = {"cancelled": "was cancelled", "complete_with_error": "completed with errors"}
 UNFINISHED = ("pending", "in_progress")
@@ -103,7 +104,7 @@ def following(
 
 
 def _verdict(name: str, group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
-    """The policy from now on: one that has decided against the rest is not asked again."""
+    """Return the policy from now on: one that has decided against the rest is not asked again."""
     try:
         verdict = policies[name].rest(group, last)
         return {"run": name, "cancelled": "stop", "skipped": "skip"}[verdict]
@@ -127,7 +128,7 @@ def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
 
 
 def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
-    """The lines that run also after a cancel, unless they ran before; after a timeout, alerts do too.
+    """Return the lines that run also after a cancel, unless they ran before; after a timeout, alerts too.
 
     A step of the first group has nothing to clean up after: it stops like any other.
     """
@@ -137,10 +138,10 @@ def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
 
 
 def stopping_reason(group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
-    """What of this group counts as a failure of the execution; empty if nothing does.
+    """Return what of this group counts as a failure of the execution; empty if nothing does.
 
     `group` are the plan's steps of one index. Only the steps that failed are asked whether to continue.
-    A step without a finished attempt has lost its task: that is a failure nobody may continue over.
+    A step without a finished attempt has lost its task: that is a failure that no setting continues over.
     """
     reasons = []
     for step in group:
@@ -159,7 +160,7 @@ def _said(ended: Last) -> str:
 
 
 def reusable(plan: Sequence[Line], succeeded: Collection[int]) -> set[int]:
-    """The lines that a retry need not run once more. Clean-up and alerts belong to each run anew."""
+    """Return the lines that a retry need not run again. Clean-up and alerts belong to each run."""
     return {
         line["line"]
         for line in plan

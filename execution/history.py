@@ -1,4 +1,4 @@
-"""What pages ask of many executions at once, each in one statement that reads a bounded part of an index."""
+"""Queries for pages about many executions, each in one statement that reads a bounded part of an index."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from database.statements import fetch, instant
 SUCCESSES_JUDGED = 20
 USUAL_AMONG = 50
 MOST_ON_A_CALENDAR = 10_000
-# Only retries are asked, as they alone can have kept a step: reading a plan costs something.
+# Only plans of retries are read, as only these can contain reused steps: reading a plan is slow.
 IS_PARTIAL = (
     """CASE WHEN retry_of_id IS NULL THEN 0 WHEN CAST(plan AS text) LIKE '%%"reused"%%' THEN 1 ELSE 0 END"""
 )
-# The bucket of a time is the beginning of its text, which both databases write alike.
+# A bucket is the beginning of the text of a time, which both databases write alike.
 HOUR, TEN_MINUTES = 13, 15
 
 
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
     activity_id: int = 0
     deadline_at: datetime | None = None
     is_partial: bool = False
-    """A retry that kept steps of the execution before: how long it took says nothing about a whole run."""
+    """Whether it is a retry that reused steps, so that its duration is not that of a whole run."""
 
     @property
     def duration(self) -> timedelta | None:
@@ -41,7 +41,7 @@ class Ran(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """How many executions had one outcome in one stretch of time."""
+    """The number of executions with one status in one period."""
 
     at: datetime
     status: str
@@ -49,7 +49,7 @@ class Bucket(NamedTuple):
 
 
 def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
-    """The last executions of each of these schedules, the newest first."""
+    """Return the last executions of each of these schedules, the newest first."""
     if not schedule_ids:
         return {}
     columns = "schedule_id, id, status, cancel_requested_at IS NOT NULL, activity_id, started_at, finished_at"
@@ -67,14 +67,14 @@ def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
 
 
 def usual_duration_of(schedule_id: int | None) -> timedelta | None:
-    """Judged by its last executions; of what has no schedule, nobody knows."""
+    """Return the usual duration of the schedule's executions; None without a schedule."""
     if schedule_id is None:
         return None
     return usual_duration(recent([schedule_id], count=USUAL_AMONG).get(schedule_id, []))
 
 
 def usual_duration(ran: Sequence[Ran]) -> timedelta | None:
-    """How long a whole run takes when all goes well: the median of the last successes."""
+    """Return the median duration of the last successful whole runs."""
     whole = [each for each in ran if each.state == "completed" and not each.is_partial]
     lengths = [each.duration for each in whole if each.duration is not None]
     if not lengths:
@@ -83,7 +83,7 @@ def usual_duration(ran: Sequence[Ran]) -> timedelta | None:
 
 
 def ended_by_hour(since: datetime) -> list[Bucket]:
-    """All that have ended since then, by the hour (UTC) of their end."""
+    """Count the executions that ended since then, by the hour (UTC) of their end."""
     at = connection.ops.adapt_datetimefield_value(since)
     bucket = f"substr(CAST(finished_at AS text), 1, {HOUR})"
     sql = (
@@ -94,7 +94,7 @@ def ended_by_hour(since: datetime) -> list[Bucket]:
 
 
 def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list[Bucket]:
-    """The last executions of a schedule, by the ten minutes (UTC) of their start: good for any zone."""
+    """Count the last executions of a schedule by the ten minutes (UTC) of their start, which fit any zone."""
     bucket = f"substr(CAST(started_at AS text), 1, {TEN_MINUTES})"
     sql = (
         f"SELECT {bucket}, status, count(*) FROM (SELECT started_at, status FROM execution_execution "
@@ -105,6 +105,6 @@ def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list
 
 
 def _beginning(text: str) -> datetime:
-    """Of an hour, “2026-11-16 03”, or of ten minutes, “2026-11-16 03:4”."""
+    """Return the start of an hour, “2026-11-16 03”, or of ten minutes, “2026-11-16 03:4”."""
     whole = f"{text}:00" if len(text) == HOUR else f"{text}0"
     return datetime.fromisoformat(whole.replace("T", " ")).replace(tzinfo=UTC)

@@ -12,7 +12,7 @@ from database import clock
 from execution.limit_form import LimitForm
 from execution.operations import DeleteLimit
 from execution.queue.concurrency import key_complaint
-from execution.queue.limited import MOST_COUNTED, usage
+from execution.queue.snapshot import MOST_COUNTED, usage
 from operations.admin_pages import VerbsAdmin
 from operations.form_errors import Unsaved
 from operations.initiator import initiator_of

@@ -18,10 +18,10 @@ class LimitForm(VerbForm, LimitModelForm):
         model = Limit
         fields = ("key", "size", "note")
         help_texts = {
-            "key": "What it is about: <code>global</code>, <code>pool:default</code>, <code>type:sql</code>, "
-            "<code>resource:…</code> as steps name it, or what your own policy gives. It stays as it is.",
-            "size": "How many run at once. 0: nothing with this key starts.",
+            "key": "Tasks to limit: <code>global</code>, <code>pool:default</code>, <code>type:sql</code>, "
+            "<code>resource:…</code> as named by steps, or a key of your policy. Cannot be changed later.",
+            "size": "How many tasks with this key may run at once. With 0, none starts.",
         }
 
     def validate_unique(self) -> None:
-        """The verb knows, and says what to do."""
+        """Leave this check to the model, whose error says what to do."""

@@ -1,4 +1,4 @@
-"""What people may ask of executions, of what waits in the queue and of jobs that have ended."""
+"""Operations of people on executions, queued tasks, finished jobs, reservations and limits."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from .models.task import MOST_PRIORITY
 
 class RetryForm(OnceForm):
     overlap = forms.ChoiceField(
-        label="If its schedule runs already",
+        label="If an execution is already running",
         required=False,
-        choices=[("", "As the schedule says"), *Overlap.choices],
+        choices=[("", "Use the schedule's overlap policy"), *Overlap.choices],
     )
 
 
 class Retry(Operation[Execution]):
-    name, label, form = "retry", "Retry what failed", RetryForm
+    name, label, form = "retry", "Retry failed steps", RetryForm
     permission = permissions.RUN
     question = (
-        "A new execution of the same plan, for the same time: what succeeded is kept, the rest runs again. "
-        "Start it now?"
+        "Start a new execution of the same plan for the same time? Steps that succeeded are reused; all "
+        "others run again."
     )
     whole = False
 
@@ -53,7 +53,7 @@ class Retry(Operation[Execution]):
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         try:
-            # One page may ask for several, of the same schedule as well.
+            # One request may retry several executions of the same schedule.
             key, overlap = f"{answers['key']}/{execution.pk}", answers["overlap"]
             started = execution.retry(
                 initiator=initiator, now=now, whole=self.whole, key=key, overlap=overlap
@@ -61,7 +61,7 @@ class Retry(Operation[Execution]):
         except Overlapping as overlapping:
             raise Declined(
                 format_html(
-                    "“{}” was not started: {} is still running. Choose what becomes of it, or wait.",
+                    "“{}” was not started: {} is still running. Choose an overlap policy, or wait.",
                     execution,
                     execution_link(overlapping.blocked_by),
                 )
@@ -69,13 +69,13 @@ class Retry(Operation[Execution]):
         except Refused as refused:
             raise Declined(str(refused)) from refused
         if started is None:
-            return Done(f"“{execution.schedule_name}” waits for its turn.")
-        return Done(f"“{started}” is started.", execution_url(started.pk))
+            return Done(f"The retry of “{execution.schedule_name}” is waiting for its turn.")
+        return Done(f"“{started}” has started.", execution_url(started.pk))
 
 
 class RunAgain(Retry):
     name, label = "again", "Run again"
-    question = "A new execution of the whole plan, for the same time. Start it now?"
+    question = "Start a new execution of the whole plan for the same time?"
     whole = True
 
     def applies(self, execution: Execution) -> bool:
@@ -86,13 +86,14 @@ class CancelTask(Operation[WorkerTask]):
     name, label = "cancel", "Cancel"
     permission = permissions.RUN
     question = (
-        "What waits is not started, and what runs is asked to stop. Clean-up steps still run. Cancel this?"
+        "Cancel this? Waiting tasks do not start, and running ones are asked to stop. Clean-up steps still "
+        "run."
     )
 
     def about(self, task: WorkerTask) -> str:
         if task.execution is None:
             return "a single job"
-        return f"all of execution {task.execution_id}: {cancelled_tasks(task.execution)}"
+        return f"the whole execution {task.execution_id}: {cancelled_tasks(task.execution)}"
 
     def perform(
         self, task: WorkerTask, *, answers: dict[str, Any], initiator: Initiator, now: datetime
@@ -101,20 +102,20 @@ class CancelTask(Operation[WorkerTask]):
         target = task.execution or job
         if target is not None and target.cancel(initiator=initiator, now=now):
             return Done(f"“{task.execution or task}” is being cancelled.", queue_url())
-        # The tasks of one execution may have been chosen together: the first took the others with it.
+        # Several tasks of one execution may have been selected: cancelling the first cancels all.
         mine = Execution.objects.filter(cancel_requested_at=now)
         if task.execution is not None and mine.filter(pk=task.execution.pk).exists():
             return Done(f"“{task}” is cancelled with “{task.execution}”.", queue_url())
-        raise Declined(f"“{task}” has ended already.")
+        raise Declined(f"“{task}” has already ended.")
 
 
 def ending_tasks(execution: Execution) -> str:
-    """What its end means for the tasks that it still has."""
+    """Describe which tasks of the execution would end with it."""
     return _told(list(execution.tasks.values_list("status", flat=True)))
 
 
 def cancelled_tasks(execution: Execution) -> str:
-    """What a cancel means for them: clean-up is left alone."""
+    """Describe which tasks a cancellation would end, and which clean-up steps would still run."""
     kept = execution.clean_up_tasks()
     ended = execution.tasks.exclude(pk__in=[pk for pk, _ in kept])
     told = _told(list(ended.values_list("status", flat=True)))
@@ -130,14 +131,14 @@ def _told(statuses: Sequence[str]) -> str:
     waiting = len(statuses) - running
     told = [f"{running} {'task is' if running == 1 else 'tasks are'} running"] if running else []
     told += [f"{waiting} {'task' if waiting == 1 else 'tasks'} will not start"] if waiting else []
-    return ", ".join(told) or "nothing of it is left"
+    return ", ".join(told) or "no tasks left"
 
 
-class OfWaiting(Operation[WorkerTask]):
-    """Once it runs, its place is as it is."""
+class WaitingTaskOperation(Operation[WorkerTask]):
+    """An operation on a task that has not started."""
 
     permission = permissions.RUN
-    why_not = "has been started meanwhile"
+    why_not = "has started in the meantime"
 
     def applies(self, task: WorkerTask) -> bool:
         return task.status != WorkerTask.Status.PROCESSING
@@ -151,20 +152,20 @@ class OfWaiting(Operation[WorkerTask]):
 
     @abstractmethod
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
-        """False: it runs by now."""
+        """Change the task; return False if it has started."""
 
 
-class MoveToFront(OfWaiting):
+class MoveToFront(WaitingTaskOperation):
     name, label = "front", "Move to the front"
-    question = "It goes before all others of its pool and priority. Move it?"
+    question = "Move this task before all others of its pool and priority?"
 
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
         return task.move_to_front(initiator=by, now=now)
 
 
-class MoveToBack(OfWaiting):
+class MoveToBack(WaitingTaskOperation):
     name, label = "back", "Move to the back"
-    question = "It goes after all others of its pool and priority that are there now. Move it?"
+    question = "Move this task behind all others of its pool and priority that are queued now?"
 
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
         return task.move_to_back(initiator=by, now=now)
@@ -172,13 +173,15 @@ class MoveToBack(OfWaiting):
 
 class PriorityForm(forms.Form):
     priority = forms.IntegerField(
-        min_value=-MOST_PRIORITY, max_value=MOST_PRIORITY, help_text="The highest goes first; 0 is usual."
+        min_value=-MOST_PRIORITY,
+        max_value=MOST_PRIORITY,
+        help_text="Tasks with a higher priority start first. The default is 0.",
     )
 
 
-class Prioritise(OfWaiting):
+class Prioritise(WaitingTaskOperation):
     name, label, form = "prioritise", "Change priority", PriorityForm
-    question = "Among what waits in a pool, the highest priority goes first. Which one shall it have?"
+    question = "Change the priority of this task? In each pool, tasks with a higher priority start first."
 
     def about(self, task: WorkerTask) -> str:
         return f"now {task.priority}"
@@ -187,13 +190,10 @@ class Prioritise(OfWaiting):
         return task.prioritise(answers["priority"], initiator=by, now=now)
 
 
-class Hasten(OfWaiting):
+class Hasten(WaitingTaskOperation):
     name, label = "hasten", "Start without waiting"
-    why_not = "does not wait for a time"
-    question = (
-        "It waits no longer for its time: the delay before a retry, or the time that it was queued for. "
-        "Start it without waiting?"
-    )
+    why_not = "is not waiting for a time"
+    question = "Start this task now? It waits no longer for its time or for the delay before a retry."
 
     def applies(self, task: WorkerTask) -> bool:
         is_queued = task.status == WorkerTask.Status.QUEUED
@@ -206,7 +206,7 @@ class Hasten(OfWaiting):
 class RetryJob(Operation[Activity]):
     name, label = "retry", "Retry"
     permission = permissions.RUN
-    question = "One more attempt of this job, with a full budget of automatic retries. Queue it?"
+    question = "Queue another attempt of this job, with all of its automatic retries?"
 
     def applies(self, activity: Activity) -> bool:
         return activity.is_final and "step" in (activity.details or {}) and not activity.retries.exists()
@@ -216,18 +216,18 @@ class RetryJob(Operation[Activity]):
     ) -> Done:
         job = Job.find(activity.task_key) if activity.task_key else None
         if job is None:
-            raise Declined(f"“{activity.target_name}” is no single job: retry its execution.")
+            raise Declined(f"“{activity.target_name}” is part of an execution: retry the execution.")
         try:
             task = job.retry(initiator=initiator, now=now)
         except Refused as refused:
             raise Declined(str(refused)) from refused
-        return Done(f"“{activity.target_name}” is queued again.", task.get_absolute_url())
+        return Done(f"“{activity.target_name}” was queued again.", task.get_absolute_url())
 
 
 class RunTemplate(Operation[TaskTemplate]):
     name, label, form = "run", "Run now", OnceForm
     permission = permissions.RUN
-    question = "A single job of it, as it is now. Queue it?"
+    question = "Queue a single job from this template as it is now?"
 
     def applies(self, template: TaskTemplate) -> bool:
         return not template.is_archived
@@ -242,7 +242,7 @@ class RunTemplate(Operation[TaskTemplate]):
             raise Declined(" ".join(error.messages)) from error
         job = Job.find(key)
         assert job is not None
-        return Done(f"A job of “{template}” is queued.", job.activity.get_absolute_url())
+        return Done(f"A job from “{template}” was queued.", job.activity.get_absolute_url())
 
 
 def execution_url(pk: int | None) -> str:
@@ -259,14 +259,14 @@ def queue_url() -> str:
 
 class RunForm(OnceForm):
     overlap = forms.ChoiceField(
-        label="If it runs already",
+        label="If an execution is already running",
         required=False,
-        choices=[("", "As the schedule says"), *Overlap.choices],
+        choices=[("", "Use the schedule's overlap policy"), *Overlap.choices],
     )
     at = WallTime(
-        label="For the time",
+        label="Nominal time",
         required=False,
-        help_text="The time that this run stands for, if that is another than now. {clock}",
+        help_text="The time that this execution stands for. Leave empty for now. {clock}",
     )
 
 
@@ -278,7 +278,7 @@ class ReasonForm(forms.Form):
 
 class RunNow(ScheduleOperation):
     name, label, form = "run", "Run now", RunForm
-    question = "Start this now, whatever the time and whether it is paused or not?"
+    question = "Start an execution of this schedule now? Paused schedules run too."
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         at = instant(schedule, answers["at"]) if answers["at"] else None
@@ -289,15 +289,15 @@ class RunNow(ScheduleOperation):
         except invoker.Overlapping as overlapping:
             raise Declined(
                 format_html(
-                    "“{}” was not started: {} is still running. Choose what to do then, or wait.",
+                    "“{}” was not started: {} is still running. Choose an overlap policy, or wait.",
                     schedule,
                     execution_link(overlapping.blocked_by),
                 )
             ) from overlapping
         started = Execution.objects.filter(occurrence=occurrence).only("pk").first()
         if started is None:
-            return Done(f"“{schedule}” waits for its turn.", schedule.get_absolute_url())
-        return Done(f"“{schedule}” is started.", started.get_absolute_url())
+            return Done(f"“{schedule}” is waiting for its turn.", schedule.get_absolute_url())
+        return Done(f"“{schedule}” has started.", started.get_absolute_url())
 
     def about(self, schedule: Schedule) -> str:
         return schedule.get_overlap_display()
@@ -306,8 +306,8 @@ class RunNow(ScheduleOperation):
 class CancelRunning(ScheduleOperation):
     name, label, form = "cancel", "Cancel running", ReasonForm
     question = (
-        "Running steps are asked to stop, and nothing more starts, except clean-up: later steps that always "
-        "run. Cancel it?"
+        "Cancel the running executions? Running steps are asked to stop, and no further steps start, except "
+        "clean-up steps (those that always run)."
     )
 
     def about(self, schedule: Schedule) -> str:
@@ -324,7 +324,7 @@ class CancelRunning(ScheduleOperation):
         running = list(schedule.executions.in_progress().order_by("pk"))
         asked = [e for e in running if e.cancel(initiator=by, now=now, reason=answers["reason"])]
         if not asked:
-            raise Declined(f"Nothing of “{schedule}” is running.")
+            raise Declined(f"“{schedule}” has no running executions.")
         count = "1 execution is" if len(asked) == 1 else f"{len(asked)} executions are"
         return Done(f"{count} being cancelled: “{schedule}”.")
 
@@ -333,8 +333,8 @@ class Cancel(Operation[Execution]):
     name, label, form = "cancel", "Cancel", ReasonForm
     permission = permissions.RUN
     question = (
-        "Steps that run are asked to stop, and get a moment to do so. Nothing more starts, except clean-up: "
-        "later steps that always run. Cancel this?"
+        "Cancel this execution? Running steps are asked to stop and get time to do so. No further steps "
+        "start, except clean-up steps (those that always run)."
     )
 
     def applies(self, execution: Execution) -> bool:
@@ -347,7 +347,7 @@ class Cancel(Operation[Execution]):
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not execution.cancel(initiator=initiator, now=now, reason=answers["reason"]):
-            raise Declined(f"“{execution}” has ended already.")
+            raise Declined(f"“{execution}” has already ended.")
         return Done(f"“{execution}” is being cancelled.")
 
 
@@ -355,8 +355,8 @@ class Terminate(Operation[Execution]):
     name, label, form, is_final = "terminate", "Terminate", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "It ends at once, without clean-up. Running steps are killed, what they still say is not recorded. "
-        "Terminate this?"
+        "Terminate this execution? Running steps are killed at once, their remaining output is not recorded, "
+        "and clean-up steps do not run."
     )
 
     def applies(self, execution: Execution) -> bool:
@@ -369,16 +369,16 @@ class Terminate(Operation[Execution]):
         self, execution: Execution, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not execution.terminate(initiator=initiator, now=now, reason=answers["reason"]):
-            raise Declined(f"“{execution}” has ended already.")
-        return Done(f"“{execution}” is terminated.")
+            raise Declined(f"“{execution}” has already ended.")
+        return Done(f"“{execution}” was terminated.")
 
 
 class Release(Operation[Reservation]):
     name, label, form, is_final = "release", "Release", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "The seat is free at once. The request that has it, or waits for it, is told that it was lost; "
-        "what it runs is asked to stop. Release this?"
+        "Release this seat at once? The request that holds it or waits for it fails as lost, and its step is "
+        "asked to stop."
     )
 
     def applies(self, reservation: Reservation) -> bool:
@@ -388,13 +388,13 @@ class Release(Operation[Reservation]):
         self, reservation: Reservation, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not reservation.free(initiator=initiator, now=now, reason=answers["reason"]):
-            raise Declined(f"The seat of “{reservation}” is free already.")
-        return Done(f"The seat of “{reservation}” is released.")
+            raise Declined(f"The seat of “{reservation}” is already free.")
+        return Done(f"The seat of “{reservation}” was released.")
 
 
 class DeleteLimit(Removal):
     permission, list_name = "execution.delete_limit", "web:limits"
-    question = "What waits for it starts at once, unless another limit holds it. Delete this?"
+    question = "Delete this limit? Tasks that wait for it start at once, unless another limit applies."
 
 
 offer(Schedule, RunNow(), CancelRunning(), first=True)

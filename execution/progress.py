@@ -1,4 +1,4 @@
-"""How far an execution is, by its steps and by its time."""
+"""The progress of an execution, by its steps and by its time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from database.statements import among, fetch
 
 
 class ExecutionProgress(NamedTuple):
-    """Count an execution's steps. A step that is to be tried again is not done."""
+    """Counts of an execution's steps. A step that will be retried is not done."""
 
     steps: int = 0
     done: int = 0
     running_part: float = 0.0
-    """The shares that the running steps say they have done, added up."""
+    """The sum of the shares that the running steps report as done."""
     message: str = ""
 
     @classmethod
     def of(cls, attempts: Iterable[Activity]) -> ExecutionProgress:
-        """Judge each step by its last attempt; the attempts of a step come in their order."""
+        """Count each step by its last attempt; the attempts of a step come in their order."""
         last = {attempt.line: attempt for attempt in attempts}.values()
         running = [attempt for attempt in last if attempt.status == Activity.Status.IN_PROGRESS]
         return cls(
@@ -67,7 +67,7 @@ def _share(attempt: Activity) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """Compare the time of an execution with what its schedule usually takes."""
+    """The elapsed time of an execution, compared with the usual time of its schedule."""
 
     started_at: datetime
     finished_at: datetime | None
@@ -80,17 +80,17 @@ class Timing:
 
     @property
     def ends_at(self) -> datetime | None:
-        """When it should end; None once it has ended, or if that is not known."""
+        """Return the expected end; None if it is unknown or the execution has ended."""
         if self.finished_at is not None or self.usual is None:
             return None
         return self.started_at + self.usual
 
     @property
     def left(self) -> timedelta | None:
-        """None also once that has passed."""
+        """Return the time until the expected end; None if it is unknown or has passed."""
         return self.ends_at - self.now if self.ends_at is not None and self.ends_at > self.now else None
 
     @property
     def over(self) -> timedelta | None:
-        """How much longer than usual it has taken so far."""
+        """Return how much longer than usual the execution has taken so far."""
         return self.now - self.ends_at if self.ends_at is not None and self.ends_at <= self.now else None

@@ -26,7 +26,7 @@ class Budget:
 
     @classmethod
     def of(cls, failures: int, crashes: int, step: Any) -> Budget:
-        """A plan line that cannot be read allows nothing."""
+        """Read the budget of a plan line; one that cannot be read allows nothing."""
         allowed = step if isinstance(step, dict) else {}
         return cls(
             failures,
@@ -74,7 +74,7 @@ def after_crash(budget: Budget, *, now: datetime) -> Next:
 
 
 def after_drain(budget: Budget, *, now: datetime) -> Next:
-    """Nobody's fault, so it uses up nothing; but a step that must not run twice has begun."""
+    """Retry without using up the budget; but a step that must not run twice has begun."""
     if budget.on_crash == "fail":
         return Next(None, budget.failures, budget.crashes, MUST_NOT_REPEAT)
     return Next(now, budget.failures, budget.crashes)

@@ -1,4 +1,4 @@
-"""What people hand over as a file or on standard input, whatever it is: read as text, or refused in words."""
+"""Reading files and standard input that people give: as text, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STANDARD_INPUT = "-"
 
 
 class Unfit(Exception):
-    """Says what is wrong and the way out; whoever asked for the file names it."""
+    """The file cannot be used. The message says why and what to do; the caller adds the name of the file."""
 
     def __init__(self, words: str, *, line: int = 0) -> None:
         self.words = words
@@ -29,7 +29,7 @@ def read(file: str | Path, *, most: int) -> str:
 
 
 def content_of(file: str | Path, *, most: int) -> bytes:
-    """At most one byte more than may be, by which it is known to be too large."""
+    """Return the content, at most one byte more than allowed, which shows that the file is too large."""
     try:
         if file == STANDARD_INPUT:
             return _from_standard_input(most)
@@ -41,11 +41,11 @@ def content_of(file: str | Path, *, most: int) -> bytes:
 
 
 def text_of(content: bytes, *, most: int) -> str:
-    """Without the mark that editors on Windows put in front."""
+    """Return the text without the byte order mark of Windows editors."""
     if len(content) > most:
         raise _too_large(most)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise Unfit("is UTF-16 text; UTF-8 is expected: save it as UTF-8")
+        raise Unfit("is UTF-16 text: save it as UTF-8")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -53,7 +53,7 @@ def text_of(content: bytes, *, most: int) -> str:
         raise Unfit(f"is not UTF-8 text (byte {error.start + 1:,}): save it as UTF-8", line=line) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise Unfit("is not text: it contains NUL; UTF-8 is expected: save it as UTF-8", line=line)
+        raise Unfit("is not text, as it contains NUL: save it as UTF-8 text", line=line)
     return text
 
 
@@ -64,17 +64,17 @@ def _from_standard_input(most: int) -> bytes:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """To open a pipe would wait for its writer, perhaps for ever."""
+    """Open without blocking: opening a pipe would wait for its writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _check(found: os.stat_result, most: int) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise Unfit("is a pipe or a device, not a file with text: copy what it says into a file")
+        raise Unfit("is a pipe or a device: copy its content into a file")
     if found.st_size > most:
         raise _too_large(most)
 
 
 def _too_large(most: int) -> Unfit:
     size = f"{most // 1024**2} MB" if most >= 1024**2 else f"{most // 1024} kB"
-    return Unfit(f"is larger than {size}: make it smaller or divide it")
+    return Unfit(f"is larger than {size}: make it smaller or split it")

@@ -1,4 +1,4 @@
-"""Files that hold keys: for their owner alone, and whole on the disk before anybody relies on them."""
+"""Files that hold keys: readable by their owner only, and written to the disk completely or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def create_once(path: Path, content: str) -> None:
-    """Several processes may start at once; all of them must end up with the same, whole content."""
+    """Create the file unless it exists; several processes that do so at once get the same content."""
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -23,7 +23,7 @@ def create_once(path: Path, content: str) -> None:
 
 
 def replace(path: Path, content: str) -> None:
-    """By one writer at a time: what a killed one left behind is overwritten by the next."""
+    """Replace the content. One writer at a time; the draft of a killed writer is overwritten by the next."""
     path = path.resolve()
     draft = path.with_name(f"{path.name}.draft")
     try:

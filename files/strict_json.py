@@ -1,4 +1,4 @@
-"""JSON as people and programs send it, without what Python's reader lets pass or stumbles over."""
+"""A strict reader of JSON: without NaN, repeated keys, huge numbers or deep nesting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_CHARS = 256 * 1024
 
 
 def loads(text: str, *, most: int = MAX_CHARS, deepest: int = MAX_DEPTH) -> Any:
-    """Raises ValueError in words for what is no JSON, repeats a key, nests too deeply or is too long."""
+    """Return the value; raise ValueError for invalid JSON, repeated keys, deep nesting or too long a text."""
     if len(text) > most:
         raise ValueError(f"{len(text):,} characters are too many; at most {most:,}")
     try:

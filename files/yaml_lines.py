@@ -1,8 +1,8 @@
-"""YAML for files that people write and review: each value with its line, and nothing that would surprise.
+"""YAML for files that people write and review, read with the line of each value.
 
-What is read is what JSON knows. Words that other readers turn into something else are text: yes, NO, 12:30,
-2026-12-01, 0755. Anchors, aliases and tags are refused, so that a file is no larger than it looks, and makes
-nothing but data.
+Values have the types of JSON. Words that other readers turn into something else are text: yes, NO, 12:30,
+2026-12-01, 0755. Anchors, aliases and tags are refused, so that a short file cannot expand to a large one
+and only data is made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import strict_json
 MAX_DEPTH = strict_json.MAX_DEPTH + 8
 MOST_COMPLAINTS = 100
 
-# The one in C is some ten times as quick; a Python that was built without it reads the same.
+# The parser in C is about ten times as fast; without it, the one in Python reads the same.
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 WORDS: dict[str, bool | None] = {
@@ -29,9 +29,9 @@ WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-NO_NUMBER = re.compile(r"[-+]?\.inf|\.nan", re.IGNORECASE)
+NOT_FINITE = re.compile(r"[-+]?\.inf|\.nan", re.IGNORECASE)
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# As block text these would come back as other line breaks, or not at all.
+# A block text would change or lose these characters.
 UNFIT_FOR_BLOCK = re.compile("[\r\x85\u2028\u2029\ufeff]|[ \t]$", re.MULTILINE)
 
 
@@ -50,7 +50,7 @@ class Unreadable(Exception):
 class Node:
     """A value, the line of its key or item, and its path, such as `steps.0.name`.
 
-    Inside of lists and objects, there are nodes again. What was not read from lines has the line 0.
+    Lists and objects contain nodes. A value that was not read from a file has the line 0.
     """
 
     value: Any
@@ -66,7 +66,7 @@ class Node:
         return self.value
 
     def inside(self, *path: str | int) -> Node:
-        """As far as the path goes."""
+        """Return the node at the path, or the last one on the way that exists."""
         node = self
         for part in path:
             match node.value:
@@ -80,7 +80,7 @@ class Node:
 
 
 def node_of(value: Any, path: str = "") -> Node:
-    """Make nodes of what was read as JSON."""
+    """Return nodes for a value that was read as JSON."""
     match value:
         case dict():
             value = {key: node_of(inner, _joined(path, key)) for key, inner in value.items()}
@@ -90,12 +90,12 @@ def node_of(value: Any, path: str = "") -> Node:
 
 
 def read(text: str) -> Node:
-    """The one document of the text. Unreadable with all that is wrong, as far as it could be read."""
+    """Return the only document of the text; raise `Unreadable` with all problems that were found."""
     return _Reading().read(text)
 
 
 def write(value: object) -> str:
-    """Block style throughout: one line for each thing that may change."""
+    """Return YAML in block style: one line for each value, so that changes are easy to review."""
     return yaml.dump(
         value,
         Dumper=_Dumper,
@@ -108,7 +108,7 @@ def write(value: object) -> str:
 
 @dataclass
 class _Open:
-    """A list or an object whose end has not come yet."""
+    """A list or an object whose end has not been read yet."""
 
     node: Node
     key: str | None = None
@@ -117,7 +117,11 @@ class _Open:
 
 @dataclass
 class _Reading:
-    """Put together from the parser's events: nothing recurses, and nothing is made that is not data."""
+    """A document that is built from the parser's events, without recursion.
+
+    `yaml.compose` recurses and forgets anchors and the lines of aliases. With the checks of events that
+    tests/ground/test_yaml_lines.py needs before it, the code was longer and took twice the time.
+    """
 
     complaints: list[Complaint] = field(default_factory=list)
     open: list[_Open] = field(default_factory=list)
@@ -131,7 +135,7 @@ class _Reading:
         except yaml.YAMLError as error:
             self.complaints.append(_syntax_complaint(error, text))
         except Unreadable:
-            pass  # it has said why
+            pass  # the reason is among the complaints
         if self.complaints:
             raise Unreadable(self.complaints)
         return self.root or Node(None, 1)
@@ -201,7 +205,7 @@ class _Reading:
             self._complain(line, "the text contains NUL or half a surrogate pair: remove these characters")
         elif is_plain and text in WORDS:
             return WORDS[text]
-        elif is_plain and NO_NUMBER.fullmatch(text):
+        elif is_plain and NOT_FINITE.fullmatch(text):
             self._complain(line, f"{text} is not JSON; use a finite number or null")
         elif is_plain and NUMBER.fullmatch(text):
             try:
@@ -212,7 +216,7 @@ class _Reading:
 
     def _complain(self, line: int, words: str) -> None:
         if len(self.complaints) == MOST_COMPLAINTS:
-            self._stop(line, "there is more, which is not listed")
+            self._stop(line, "more problems follow, which are not listed")
         self.complaints.append(Complaint(line, words))
 
     def _stop(self, line: int, words: str) -> NoReturn:
@@ -232,22 +236,22 @@ def _syntax_complaint(error: yaml.YAMLError, text: str) -> Complaint:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return Complaint(1, f"not YAML: {error}")
     lines = text.splitlines() or [""]
-    line = min(_line(error.problem_mark), len(lines))  # the end is not behind the last line
+    line = min(_line(error.problem_mark), len(lines))  # an error at the end of the text is one line further
     if re.match(" *\t", lines[line - 1]):
-        return Complaint(line, "not YAML: lines are indented by spaces; there is a tab")
+        return Complaint(line, "not YAML: indent with spaces, not with tabs")
     words = ", ".join(filter(None, [error.problem, error.context]))
     begun = _line(error.context_mark) if error.context_mark else line
     return Complaint(line, f"not YAML: {words}" + ("" if begun == line else f" that begins in line {begun}"))
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes all that any reader of YAML, of this kind or another, might not take for text."""
+    """A dumper that quotes every text that this reader or another might not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """Lists are indented below their key."""
+        """Indent lists below their key."""
         super().increase_indent(flow, False)
 
 

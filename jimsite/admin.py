@@ -1,4 +1,4 @@
-"""Accounts and groups. Nobody gives away, or takes over, more than they hold themselves."""
+"""Admin pages of accounts and groups. People cannot grant or take over permissions they do not have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ admin.site.unregister([User, Group])
 
 @admin.register(User)
 class Users(PlainSearch[User], UserAdmin):  # type: ignore[type-arg]
-    """Accounts that may do more than the person who looks cannot be changed, nor their passwords."""
+    """Accounts, of which only those without further permissions than one's own can be changed."""
 
     def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)
@@ -68,21 +68,21 @@ def _without(options: Any, name: str) -> dict[str, Any]:
 
 
 def _held(user: User) -> QuerySet[Permission] | None:
-    """Also while the account is inactive: it can be activated again. None: everything."""
+    """Return the permissions of an account, even if it is inactive; None for a superuser."""
     if user.is_superuser:
         return None
     return Permission.objects.filter(Q(user=user) | Q(group__user=user))
 
 
 def _covers(request: HttpRequest, held: QuerySet[Permission] | None) -> bool:
-    """Whether the person who asks may do all of this."""
+    """Tell whether the current user has all these permissions."""
     if request.user.is_superuser:
         return True
     return held is not None and not held.filter(pk__in=_beyond(request)).exists()
 
 
 def _beyond(request: HttpRequest) -> list[int]:
-    """The permissions that the person who asks does not hold; the same during one request."""
+    """Return the permissions that the current user does not have, cached for the request."""
     if not hasattr(request, "beyond"):
         own = request.user.get_all_permissions()
         every = Permission.objects.values_list("content_type__app_label", "codename", "pk")

@@ -1,4 +1,4 @@
-"""What several commands ask for, and how it is read."""
+"""Arguments that several commands share, and how they are read."""
 
 from __future__ import annotations
 
@@ -28,31 +28,40 @@ _ID = re.compile(r"#?([0-9]{1,18})")
 
 
 def schedule_name(parser: CommandParser) -> None:
-    parser.add_argument("schedule", metavar="NAME", help="the schedule, by name or id")
+    parser.add_argument("schedule", metavar="NAME", help="name or id of the schedule")
 
 
 def named_schedules(parser: CommandParser, *, every: str) -> None:
-    parser.add_argument("schedules", nargs="*", metavar="NAME", help="the schedules, by name or id")
-    parser.add_argument("--tag", action="append", default=[], help="those with this tag; repeated: with all")
+    parser.add_argument("schedules", nargs="*", metavar="NAME", help="names or ids of schedules")
+    parser.add_argument(
+        "--tag", action="append", default=[], help="schedules with this tag; repeat to require several tags"
+    )
     parser.add_argument("--all", action="store_true", help=every)
 
 
 def at_most(parser: CommandParser, usual: int) -> None:
     parser.add_argument(
-        "--limit", type=number, default=usual, metavar="N", help=f"show at most N, 1 to {MOST:,} ({usual})"
+        "--limit",
+        type=number,
+        default=usual,
+        metavar="N",
+        help=f"show at most N rows, 1 to {MOST:,} (default: {usual})",
     )
 
 
 def overlap(parser: CommandParser, usual: str) -> None:
     parser.add_argument(
-        "--overlap", choices=Overlap.values, default="", help=f"if something runs already (default: {usual})"
+        "--overlap",
+        choices=Overlap.values,
+        default="",
+        help=f"overlap policy if an execution is already running (default: {usual})",
     )
 
 
 def number(text: str) -> int:
     found = whole_number(text, digits=5, least=1, most=MOST)
     if found is None:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 to {MOST:,} is needed, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MOST:,}, not {text!r}")
     return found
 
 
@@ -62,17 +71,17 @@ def length(text: str) -> timedelta:
         return timedelta(seconds=seconds_from("", text if bare is None else bare))
     except (SpecError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"a duration is needed, such as 90s, 15m or 1h30m, not {text!r}"
+            f"must be a duration such as 90s, 15m or 1h30m, not {text!r}"
         ) from None
 
 
 def instant(field: str, text: str, schedule: Schedule, *, now: datetime, at: time = time(0, 0)) -> datetime:
-    """On the schedule's clock, or with an offset of its own; a date stands for `at`, 09:00 for today's."""
+    """Read a time in the schedule's time zone or with an offset; a date alone means `at` on that day."""
     return bound_of(field, _dated(text, schedule, now), schedule.zone.key, "cron", at=at)
 
 
 def wall_or_instant(field: str, text: str, schedule: Schedule, *, now: datetime) -> datetime:
-    """As it was written, so that a wall time that exists twice or not at all can be asked about."""
+    """Read a time without resolving it, as a wall time may exist twice or not at all."""
     return clock_reading(field, _dated(text, schedule, now))
 
 
@@ -83,10 +92,10 @@ def _dated(text: str, schedule: Schedule, now: datetime) -> str:
 
 
 def chosen_schedules(options: dict[str, Any]) -> tuple[list[Schedule], list[Schedule]]:
-    """Those that were named, and the others that have the tags; each once."""
+    """Return the schedules that were named, and the others that have the tags."""
     names, tags = options["schedules"], options["tag"]
     if not names and not tags:
-        raise Refused("Name the schedules, or say --tag or --all.")
+        raise Refused("Name at least one schedule, or use --tag or --all.")
     named = list(dict.fromkeys(Schedule.objects.called(name) for name in names))
     tagged = list(Schedule.objects.chosen_by(tags).order_by("name")) if tags else []
     return named, [schedule for schedule in tagged if schedule not in named]
@@ -100,35 +109,35 @@ def execution_called(text: str) -> Execution:
     found = _ID.fullmatch(text.strip())
     execution = Execution.objects.filter(pk=int(found[1])).first() if found else None
     if execution is None:
-        raise Refused(f"There is no execution “{text}”: “executions” lists them with their numbers.")
+        raise Refused(f"Execution “{text}” was not found. “executions” lists executions with their numbers.")
     return execution
 
 
 def run_called(text: str) -> Execution | Job:
-    """An execution by its number, or a single job by the id that it keeps for life."""
+    """Find an execution by its number, or a single job by its id."""
     key = uuid_of(text)
     if key is None:
         return execution_called(text)
     job = Job.find(key)
     if job is None:
-        raise Refused(f"There is no job {key}: “queue” lists those that have not ended.")
+        raise Refused(f"Job {key} was not found. “queue” lists jobs that have not ended.")
     return job
 
 
 def activity_called(text: str) -> Activity:
-    """By its number; or the last attempt of the job or step with this key."""
+    """Find an activity by its number, or the last attempt of a job or step by its id."""
     key, found = uuid_of(text), _ID.fullmatch(text.strip())
     if key is not None:
         activity = Activity.objects.filter(task_key=key).order_by("-attempt").first()
     else:
         activity = Activity.objects.filter(pk=int(found[1])).first() if found else None
     if activity is None:
-        raise Refused(f"There is no activity “{text}”: “execution ID” names those of its steps.")
+        raise Refused(f"Activity “{text}” was not found. “execution ID” shows the activities of its steps.")
     return activity
 
 
 def task_called(text: str) -> WorkerTask:
-    """One that has not ended, by its id for life or by the number of its activity."""
+    """Find a task that has not ended by its id or by the number of its activity."""
     key, found = uuid_of(text), _ID.fullmatch(text.strip())
     rows = WorkerTask.objects.select_related("execution").defer("execution__plan")
     if key is not None:
@@ -137,7 +146,7 @@ def task_called(text: str) -> WorkerTask:
         rows = rows.filter(activity=int(found[1])) if found else rows.none()
     task = rows.first()
     if task is None:
-        raise Refused(f"There is no task “{text}”: “queue” lists those that have not ended.")
+        raise Refused(f"Task “{text}” was not found. “queue” lists tasks that have not ended.")
     return task
 
 
@@ -146,23 +155,25 @@ def backfill_called(text: str) -> Backfill:
     rows = Backfill.objects.select_related("schedule")
     backfill = rows.filter(pk=int(found[1])).first() if found else None
     if backfill is None:
-        raise Refused(f"There is no backfill “{text}”: “describe NAME” lists those of a schedule.")
+        raise Refused(f"Backfill “{text}” was not found. “describe NAME” lists the backfills of a schedule.")
     return backfill
 
 
 def topic_called(text: str) -> Topic:
-    rows, none_yet = Topic.objects.all(), "“syncworkflows” makes those that the code has"
+    rows, none_yet = Topic.objects.all(), "“syncworkflows” creates those in the code"
     topic: Topic = called(rows, text, by="slug", kind="topic", none_yet=none_yet)
     return topic
 
 
 def called(rows: QuerySet[Any], text: str, *, by: str, kind: str, none_yet: str) -> Any:
-    """The row of this name, whatever its capitals; what is not known is answered with the nearest one."""
+    """Find a row by name, ignoring case; raise Refused with a suggestion."""
     wanted = clean_text(text.strip())
     found = rows.filter(**{f"{by}__iexact": wanted}).first()
     if found is None:
         known = list(rows.order_by(by).values_list(by, flat=True)[:MOST])
-        raise Refused(f"There is no {kind} “{wanted}”; {hint(wanted, known, '' if known else none_yet)}")
+        raise Refused(
+            f"{kind.capitalize()} “{wanted}” does not exist; {hint(wanted, known, '' if known else none_yet)}"
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""Who is signed in, and what they may do: every page and every part of one that polls asks both."""
+"""Load the user and their permissions in one query, as every page and poll needs both."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from django.db.models.functions import Concat
 
 
 class Backend(ModelBackend):
-    """Django's own, which asks three questions: the person, their permissions, those of their groups."""
+    """Django's backend with one query instead of three."""
 
     def get_user(self, user_id: int) -> User | None:
-        """All of it in one."""
+        """Load the user with their own permissions and those of their groups."""
         own = _names(User.user_permissions.through.objects.all(), "permission")
         of_groups = _names(User.groups.through.objects.all(), "group__permissions")
         user: Any = User.objects.annotate(own=own, of_groups=of_groups).filter(pk=user_id).first()
@@ -25,7 +25,7 @@ class Backend(ModelBackend):
         return user  # type: ignore[no-any-return]
 
     def get_all_permissions(self, user_obj: Any, obj: Any = None) -> set[str]:
-        """Of somebody who was found in another way, as Django does it."""
+        """Return the loaded permissions, or let Django load them."""
         held = getattr(user_obj, "held", None)
         if held is None or obj is not None or not user_obj.is_active:
             return super().get_all_permissions(user_obj, obj=obj)

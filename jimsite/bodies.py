@@ -1,4 +1,4 @@
-"""Refuse bodies that are too long before Django, which spools a body to disk before any view can say no."""
+"""Refuse request bodies that are too long before Django stores them on disk."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ AsgiApplication = Callable[[dict[str, Any], Receive, Send], Coroutine[Any, Any, 
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 MOST_BYTES = 4 * 1_048_576
-TITLE = "The body is too long"
-TEXT = f"The body of a request may have at most {MOST_BYTES:,} bytes (4 MiB): send less at once."
+TITLE = "Request body too large"
+TEXT = f"A request body may have at most {MOST_BYTES:,} bytes (4 MiB). Send less data per request."
 
 
 def bounded_asgi(application: AsgiApplication) -> AsgiApplication:
@@ -34,7 +34,7 @@ def bounded_asgi(application: AsgiApplication) -> AsgiApplication:
 
 
 class _Body:
-    """Counts what arrives. What a request without a length sends is not known before."""
+    """Counts the bytes of a body, whose length may not be known in advance."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -42,7 +42,7 @@ class _Body:
         self.is_too_long = False
 
     async def receive(self) -> Message:
-        """Tell Django that the caller is gone once it is too much: it then ends without an answer."""
+        """Report a disconnect once the body is too long, so that Django ends without a response."""
         if not self.is_too_long:
             message = await self._receive()
             self._bytes += len(message.get("body", b""))
@@ -58,7 +58,7 @@ async def _refuse(path: str, send: Send) -> None:
 
 
 def bounded_wsgi(application: WsgiApplication) -> WsgiApplication:
-    """By length alone: without one, Django reads nothing of a body here."""
+    """Check only the declared length: without one, Django reads no body under WSGI."""
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if not _is_too_long(environ.get("CONTENT_LENGTH", "").encode()):
@@ -75,11 +75,11 @@ def _is_too_long(length: bytes) -> bool:
 
 
 def _answer(path: str) -> tuple[list[tuple[str, str]], bytes]:
-    """The rest of the body is not read, so the connection cannot be used for another request."""
+    """Build the response. It closes the connection, as the rest of the body is not read."""
     if path.startswith("/api/"):
         kind = "application/problem+json"
-        told = {"type": "urn:jim:problem:too-long", "title": TITLE, "status": 413, "detail": TEXT}
-        body = json.dumps(told).encode()
+        problem = {"type": "urn:jim:problem:too-long", "title": TITLE, "status": 413, "detail": TEXT}
+        body = json.dumps(problem).encode()
     else:
         kind, body = "text/plain; charset=utf-8", f"{TITLE}. {TEXT}\n".encode()
     headers = {"Content-Type": kind, "Content-Length": str(len(body)), "Connection": "close"}

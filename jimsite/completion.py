@@ -1,4 +1,8 @@
-"""Completion for shells: what can be known beforehand is written down, names of schedules are asked for."""
+"""Tab completion for bash and zsh, with commands, verbs, options and names of schedules.
+
+Django's own completion (bash only) knows neither verbs such as `limit set` nor names of schedules, and starts
+Python for every Tab; tests/jimsite/test_completion.py shows what users would lose.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,14 @@ from django.apps import apps
 from django.conf import settings
 from django.core.management import find_commands, load_command_class
 
-# Arguments of this name are schedules.
+# Arguments with this metavar are names of schedules.
 SCHEDULE = "NAME"
-# What every command of Django has.
+# Options of every Django command; they are not offered.
 COMMON = {
     *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--skip-checks"),
     *("--no-color", "--force-color"),
 }
-# Those of Django that an operator needs, and where they are.
+# Commands of Django that an operator needs, with their app.
 OF_DJANGO = {
     "changepassword": "django.contrib.auth",
     "check": "django.core",
@@ -70,7 +74,7 @@ _jim_python() {{
 complete -o default -F _jim manage.py {program}
 complete -o default -F _jim_python python python3
 """
-# Its own, not bash's: zsh finds names in whatever case they are typed only if it is told to look for them.
+# Not bash's script through bashcompinit: only compadd can match names regardless of case.
 ZSH = r"""# Completion of JIM's commands for zsh.
 (( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}
 _jim_names() {{
@@ -119,10 +123,12 @@ SHELLS = {"bash": BASH, "zsh": ZSH}
 
 
 @dataclass(frozen=True)
-class Known:
+class CommandWords:
+    """The words that can follow a command or one of its verbs."""
+
     options: list[str]
     takes_schedule: bool
-    verbs: dict[str, Known]
+    verbs: dict[str, CommandWords]
 
 
 def script(shell: str, *, program: str) -> str:
@@ -136,12 +142,12 @@ def script(shell: str, *, program: str) -> str:
     )
 
 
-def commands() -> dict[str, Known]:
+def commands() -> dict[str, CommandWords]:
     return {name: _known(parser_of(app, name)) for name, app in sorted((own_commands() | OF_DJANGO).items())}
 
 
 def own_commands() -> dict[str, str]:
-    """By name, and the app that they are in."""
+    """Return the commands of JIM by name, each with its app."""
     return {
         name: app.name
         for app in apps.get_app_configs()
@@ -155,21 +161,21 @@ def parser_of(app: str, name: str) -> ArgumentParser:
 
 
 def verbs_of(parser: ArgumentParser) -> dict[str, ArgumentParser]:
-    """The parsers of its verbs, if it has any."""
+    """Return the parsers of the verbs of a command; empty if it has none."""
     chosen = [each for each in parser._actions if isinstance(each, _SubParsersAction)]
     return dict(chosen[0].choices) if chosen else {}
 
 
 def options_of(parser: ArgumentParser) -> set[str]:
-    """Its own long options, and those of its verbs."""
+    """Return the long options of a command and of its verbs."""
     texts = {text for action in parser._actions for text in action.option_strings}
     own = {text for text in texts if text.startswith("--")} - COMMON
     return own.union(*(options_of(each) for each in verbs_of(parser).values()))
 
 
-def _known(parser: ArgumentParser) -> Known:
+def _known(parser: ArgumentParser) -> CommandWords:
     positional = [action.metavar for action in parser._actions if not action.option_strings]
-    return Known(
+    return CommandWords(
         sorted(options_of(parser)),
         any(_is_schedule(each) for each in positional),
         {name: _known(each) for name, each in verbs_of(parser).items()},
@@ -180,8 +186,8 @@ def _is_schedule(metavar: str | tuple[str, ...] | None) -> bool:
     return isinstance(metavar, str) and metavar.startswith(SCHEDULE)
 
 
-def _cases(known: Mapping[str, Known]) -> Iterator[str]:
-    """Each is asked for by the command and its verb; the verb is empty until it is chosen."""
+def _cases(known: Mapping[str, CommandWords]) -> Iterator[str]:
+    """Yield the lines of a shell `case` over "command verb"; the verb is empty until it is typed."""
     for name, each in known.items():
         if each.verbs:
             yield f'        "{name} ") verbs="{" ".join(each.verbs)}" ;;'
@@ -190,6 +196,6 @@ def _cases(known: Mapping[str, Known]) -> Iterator[str]:
             yield _case(f'"{name} "*', each)
 
 
-def _case(pattern: str, each: Known) -> str:
+def _case(pattern: str, each: CommandWords) -> str:
     wants = " wants_name=1" if each.takes_schedule else ""
     return f'        {pattern}) options="{" ".join(each.options)}"{wants} ;;'

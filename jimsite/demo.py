@@ -26,7 +26,7 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
 def beat(ctx: Context) -> None:
-    """The shortest useful step: one line of output."""
+    """Write one line of output."""
     ctx.write(f"Still here (for {ctx.nominal_at:%H:%M:%S} UTC)" if ctx.nominal_at else "Still here")
 
 
@@ -41,7 +41,7 @@ def import_people(ctx: Context) -> dict[str, int]:
 
 
 def synchronise(ctx: Context) -> dict[str, int]:
-    """An item with a warning makes the step complete with a warning."""
+    """Record items; one with a warning makes the step complete with a warning."""
     for number, person in enumerate(PEOPLE, 1):
         ctx.wait(0.1)
         is_odd = person.startswith("H")
@@ -68,7 +68,7 @@ def confirm(ctx: Context, directory: str) -> str:
 
 def tell(ctx: Context) -> str:
     """Know what it is a part of."""
-    ctx.write(f"{ctx.work.schedule_name}: something failed, somebody should look")
+    ctx.write(f"{ctx.work.schedule_name}: a step failed, please check")
     return "told"
 
 
@@ -86,7 +86,7 @@ def count(ctx: Context, region: str) -> dict[str, int]:
 
 
 def add_up(ctx: Context) -> None:
-    """What a function prints is output, too."""
+    """Print text, which becomes output as well."""
     ctx.wait(0.5)
     print("The report is ready.")  # noqa: T201
 
@@ -123,7 +123,7 @@ def step(
     isolation: str = "process",
     **policies: Any,
 ) -> dict[str, Any]:
-    """Steps with the same index run side by side."""
+    """Build a step; steps with the same index run in parallel."""
     path = f"{function.__module__}.{function.__name__}"
     config = {"function": path, "kwargs": arguments or {}, "isolation": isolation}
     return {"index": index, "name": name, "step_type": "python", "config": config, **policies}
@@ -263,7 +263,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Rebuild everything",
-            "description": "Has no times of its own: it runs when somebody presses “Run now”.",
+            "description": "Has no times: it runs only when started with “Run now”.",
             "spec": {},
             "steps": [step(0, "Rebuild", rebuild, timeout_seconds=600)],
         },

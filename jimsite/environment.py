@@ -1,4 +1,4 @@
-"""Reads the settings that come from environment variables. An empty variable counts as unset."""
+"""Read settings from environment variables. An empty variable counts as unset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_BYTES = 1024 * 1024
 
 
 class Setting(NamedTuple):
-    """One of them as people may see it: what is secret is masked already."""
+    """A setting as shown to people, with secrets masked."""
 
     name: str
     value: str
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
     about: str
 
 
-# By name, in the order in which they are read.
+# All settings by name, in the order in which they were read.
 known: dict[str, Setting] = {}
 
 
@@ -45,7 +45,7 @@ def text(name: str, default: str, *, about: str = "") -> str:
 
 
 def address(name: str, *, about: str = "") -> str:
-    """A URL, which may hold a password or a key: only its host is shown."""
+    """Read a URL. Only its host is shown, as it may hold a password or a key."""
     url = _given(name)
     _noted(name, _discreet(url) if url else "", "", about)
     return url
@@ -54,7 +54,7 @@ def address(name: str, *, about: str = "") -> str:
 def flag(name: str, *, about: str = "") -> bool:
     value = (_given(name) or "0").lower()
     if value not in ("0", "1", "false", "true", "no", "yes"):
-        raise ImproperlyConfigured(f"{name}={value} is neither 1 nor 0.")
+        raise ImproperlyConfigured(f"{name}={value} must be 1 or 0.")
     return _noted(name, value in ("1", "true", "yes"), False, about)
 
 
@@ -67,7 +67,7 @@ def whole(name: str, default: int, *, least: int, most: int, about: str = "") ->
     try:
         number = int(value)
     except ValueError:
-        raise ImproperlyConfigured(f"{name}={value} is not a whole number.") from None
+        raise ImproperlyConfigured(f"{name}={value} must be a whole number.") from None
     return _noted(name, int(_within(name, number, least=least, most=most)), default, about)
 
 
@@ -76,7 +76,7 @@ def seconds(name: str, default: float, *, least: float, most: float = 86_400, ab
     try:
         number = float(value)
     except ValueError:
-        raise ImproperlyConfigured(f"{name}={value} is not a number of seconds.") from None
+        raise ImproperlyConfigured(f"{name}={value} must be a number of seconds.") from None
     return _noted(name, _within(name, number, least=least, most=most), default, about)
 
 
@@ -97,14 +97,14 @@ def choice(name: str, default: str, *, among: list[str], about: str = "") -> str
 
 
 def places(name: str, *, about: str = "") -> list[str]:
-    """Names of hosts, addresses and networks."""
+    """Read host names, addresses and networks."""
     listed = words(name, [], about=about)
     for place in listed:
         try:
             ip_network(place)
         except ValueError as error:
             if not re.fullmatch(r"(?=.*[a-zA-Z])[\w.-]+", place):
-                raise ImproperlyConfigured(f"{name}: {error}; it is no name of a host either.") from None
+                raise ImproperlyConfigured(f"{name}: {error}, nor a host name.") from None
     return listed
 
 
@@ -115,7 +115,7 @@ def ports(name: str, *, about: str = "") -> list[int]:
 def _port(name: str, text: str) -> int:
     port = whole_number(text, digits=5, least=1, most=65_535)
     if port is None:
-        raise ImproperlyConfigured(f"{name}: {text} is not a port from 1 to 65535.")
+        raise ImproperlyConfigured(f"{name}: {text} must be a port from 1 to 65535.")
     return port
 
 
@@ -140,13 +140,13 @@ def database(*, data_dir: Path, pooled: bool, about: str = "") -> dict[str, Any]
 
 
 def is_keyless() -> bool:
-    """Whether this process runs code of direct requests, for the sake of which it gets no keys."""
+    """Tell whether this process runs code of direct requests and must not have any keys."""
     return bool(_given("JIM_KEYLESS"))
 
 
 def secret_key(*, data_dir: Path, about: str = "") -> str:
     given = secrets.token_urlsafe(50) if is_keyless() else _given("JIM_SECRET_KEY")
-    _noted("JIM_SECRET_KEY", MASK, f"made once, kept in {data_dir / 'secret_key'}", about)
+    _noted("JIM_SECRET_KEY", MASK, f"generated once, stored in {data_dir / 'secret_key'}", about)
     if given:
         return given
     path = data_dir / "secret_key"
@@ -155,11 +155,13 @@ def secret_key(*, data_dir: Path, about: str = "") -> str:
         create_once(path, secrets.token_urlsafe(50))
         key = given_files.read(path, most=MOST_BYTES).strip()
     except OSError as error:
-        raise ImproperlyConfigured(f"The secret key cannot be kept in {path}: {error.strerror}.") from None
+        raise ImproperlyConfigured(f"The secret key cannot be stored in {path}: {error.strerror}.") from None
     except given_files.Unfit as error:
-        raise ImproperlyConfigured(f"{path} {error}; or remove it to have a new secret key made.") from None
+        raise ImproperlyConfigured(
+            f"{path} {error}. Or delete the file to generate a new secret key."
+        ) from None
     if not key:
-        raise ImproperlyConfigured(f"{path} is empty: remove it to have a new secret key made.")
+        raise ImproperlyConfigured(f"{path} is empty. Delete the file to generate a new secret key.")
     return key
 
 
@@ -168,9 +170,9 @@ def secrets_keys(name: str, *, about: str = "") -> list[str] | None:
     if is_keyless():
         return None
     keys = _words(name)
-    _noted(name, [MASK] * len(keys), "made once, kept in the data folder", about)
+    _noted(name, [MASK] * len(keys), "generated once, stored in the data folder", about)
     for number, key in enumerate(keys, 1):
-        if not is_key(key):  # which the message does not repeat: it may be one with a typing error
+        if not is_key(key):  # the message does not repeat it, as it may be a mistyped key
             raise ImproperlyConfigured(f"{name}: key {number} of {len(keys)} is not {KEY_IN_WORDS}.")
     return keys
 
@@ -184,8 +186,8 @@ def sql_connections(name: str, *, data_dir: Path, about: str = "") -> dict[str, 
         except given_files.Unfit as error:
             raise ImproperlyConfigured(f"{source} {error}.") from None
     connections = _sql_connections(given, source) if given else {}
-    # Their names alone: the rest may hold a password.
-    _noted(name, sorted(connections), f"none, or those of {path}", about)
+    # Only their names are shown, as URLs may hold passwords.
+    _noted(name, sorted(connections), f"none, or those in {path}", about)
     return connections
 
 
@@ -193,7 +195,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ImproperlyConfigured(f"The folder {path} cannot be made: {error.strerror}.") from None
+        raise ImproperlyConfigured(f"The folder {path} cannot be created: {error.strerror}.") from None
 
 
 def _given(name: str) -> str:
@@ -222,7 +224,7 @@ def _shown(value: object) -> str:
 
 
 def _discreet(url: str) -> str:
-    """As much of an address as may be shown: whose it is, not what opens it."""
+    """Return the part of a URL that may be shown, without credentials."""
     try:
         parts = urlsplit(url)
         place = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
@@ -234,7 +236,7 @@ def _discreet(url: str) -> str:
 
 
 def _sql_connections(given: str, source: str) -> dict[str, SqlConnection]:
-    """Only names are ever repeated in a message, and only when they are: the rest may hold a password."""
+    """Parse the connections. Errors repeat only valid names, as the rest may hold passwords."""
     try:
         urls = json.loads(given)
     except (ValueError, RecursionError):
@@ -242,7 +244,7 @@ def _sql_connections(given: str, source: str) -> dict[str, SqlConnection]:
     if not isinstance(urls, dict) or not all(re.fullmatch(r"[\w.-]{1,100}", name) for name in urls):
         raise ImproperlyConfigured(
             f'{source} must be a JSON object of names and URLs, such as {{"hr": "postgresql://…"}}; '
-            "names have letters, digits, dots, - and _."
+            "names consist of letters, digits, dots, - and _."
         )
     connections = {}
     for name, url in urls.items():
@@ -267,10 +269,10 @@ def _sqlite(path: Path) -> dict[str, Any]:
         "OPTIONS": {
             # A writer waits for another one instead of failing with "database is locked".
             "timeout": 20,
-            # A transaction takes the write lock when it begins: one that upgrades midway cannot wait for it.
+            # Take the write lock at the start: a transaction that upgrades later cannot wait for it.
             "transaction_mode": "IMMEDIATE",
             # WAL: readers and the writer do not block each other. FULL: a commit survives a power cut.
-            # MEMORY: what a statement may have to undo is not written to a file meanwhile.
+            # MEMORY: temporary data of statements is not written to files.
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY;",
         },
     }
@@ -279,9 +281,9 @@ def _sqlite(path: Path) -> dict[str, Any]:
 def _postgresql(parsed: dict[str, Any], *, pooled: bool) -> dict[str, Any]:
     options: dict[str, Any] = {
         "application_name": "jim",
-        # Values travel apart from statements, so that the loops' statements can be prepared.
+        # Send values apart from statements, so that statements can be prepared.
         "server_side_binding": True,
-        # A peer that vanished without a word is noticed within a lease, not after the kernel's two hours.
+        # Notice a vanished peer within a lease, not after the kernel's two hours.
         "connect_timeout": 10,
         "keepalives_idle": 15,
         "keepalives_interval": 5,
@@ -289,8 +291,8 @@ def _postgresql(parsed: dict[str, Any], *, pooled: bool) -> dict[str, Any]:
         "tcp_user_timeout": 30_000,
         **parsed.get("OPTIONS", {}),
     }
-    # A web request borrows a connection for a moment, which is what a pool is for. The threads of workers and
-    # schedulers keep theirs for life: a pool would only cap how many threads can run, and break across forks.
+    # Web requests borrow connections briefly, so they use a pool. Threads of workers and schedulers keep
+    # theirs: a pool would only limit the number of threads, and break across forks.
     if pooled:
         options["pool"] = {"min_size": 1, "max_size": 16, "timeout": 10}
     return {

@@ -1,4 +1,4 @@
-"""Watches an execution from a terminal until it ends; Ctrl-C leaves it running, or cancels it."""
+"""Follow an execution in a terminal until it ends; Ctrl-C leaves it running or cancels it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ LINES_AROUND_STEPS = 5
 T = TypeVar("T")
 
 EXIT_CODES = {
-    FAILED: "it failed",
-    NOT_NOW: "something is in the way, or the time to wait is over",
-    CANCELLED: "it was cancelled",
-    INTERRUPTED: "interrupted while it waited",
+    FAILED: "the execution failed",
+    NOT_NOW: "blocked by another execution, or timed out while waiting",
+    CANCELLED: "the execution was cancelled",
+    INTERRUPTED: "interrupted while waiting",
 }
 
 
@@ -49,16 +49,23 @@ class FollowingCommand(JimCommand):
     exit_codes = EXIT_CODES
 
     def ask_to_wait(self, parser: CommandParser, *, wait: str = "--wait") -> None:
-        parser.add_argument(wait, dest="wait", action="store_true", help="wait for its end, and show it live")
         parser.add_argument(
-            "--timeout", type=length, metavar="DURATION", help="wait no longer than this: 90s, 15m, 1h30m"
+            wait,
+            dest="wait",
+            action="store_true",
+            help="wait until the execution ends, and show its progress",
         )
         parser.add_argument(
-            "--cancel-on-interrupt", action="store_true", help="Ctrl-C and TERM cancel it without asking"
+            "--timeout", type=length, metavar="DURATION", help="wait at most this long: 90s, 15m, 1h30m"
+        )
+        parser.add_argument(
+            "--cancel-on-interrupt",
+            action="store_true",
+            help="cancel the execution on Ctrl-C or TERM without asking",
         )
 
     def follow(self, execution: Execution, options: dict[str, Any]) -> None:
-        """Until its end; raises unless it succeeded."""
+        """Wait until the execution ends; raise CommandError unless it succeeded."""
         watch = self._watch(options)
         progress = watch.until_over(execution.pk, usual_duration_of(execution.schedule_id))
         self.tell(progress.as_json(), lambda: self._show_end(progress))
@@ -66,7 +73,7 @@ class FollowingCommand(JimCommand):
             raise CommandError(printable(progress.sentence()), returncode=progress.exit_code)
 
     def await_turn(self, occurrence: Occurrence, options: dict[str, Any]) -> Execution:
-        """Until it is started; raises if that will not happen."""
+        """Wait until the occurrence is started; raise CommandError if it will not be."""
         return self._watch(options).until_started(occurrence)
 
     def _watch(self, options: dict[str, Any]) -> Watch:
@@ -91,20 +98,20 @@ class Watch:
     _told: dict[int, str] = field(default_factory=dict)
 
     def until_started(self, occurrence: Occurrence) -> Execution:
-        self.console.print(Text("It waits for its turn."))
+        self.console.print(Text("Waiting for the executions before it to end."))
         with heeding_term():
             while True:
                 execution = self._read(lambda: Execution.objects.filter(occurrence=occurrence).first())
                 if execution is not None:
                     return execution
                 self._refuse_settled(occurrence)
-                self._pause("it has not started yet, and still waits for its turn")
+                self._pause("the execution has not started yet")
 
     def _refuse_settled(self, occurrence: Occurrence) -> None:
         fate = self._read(lambda: Occurrence.objects.filter(pk=occurrence.pk).first())
         if fate is None or fate.status not in (Occurrence.Status.PENDING, Occurrence.Status.STARTED):
-            why = f"{fate.status}: {fate.reason}" if fate else "it is gone"
-            raise CommandError(f"It was not started: {why}.", returncode=NOT_NOW)
+            why = f"{fate.status}: {fate.reason}" if fate else "the occurrence was deleted"
+            raise CommandError(f"The execution was not started: {why}.", returncode=NOT_NOW)
 
     def until_over(self, execution_id: int, usual: timedelta | None) -> Snapshot:
         with heeding_term():
@@ -112,7 +119,7 @@ class Watch:
                 try:
                     return self._until_over(execution_id, usual)
                 except KeyboardInterrupt:
-                    # It may have come in the middle of a query.
+                    # The interrupt may have come during a query.
                     connection.close()
                     self._interrupted(execution_id)
 
@@ -135,7 +142,7 @@ class Watch:
         return Group(title, steps, Text(f"{progress.sentence()}. Ctrl-C to leave."))
 
     def _tell_news(self, progress: Snapshot) -> None:
-        """A line for each step that began or ended since."""
+        """Print a line for each step that has begun or ended."""
         for step in progress.steps:
             news = f"{step.status} {step.attempt}"
             if step.status == "pending" or self._told.get(step.line or 0) == news:
@@ -151,27 +158,29 @@ class Watch:
             self.console.print(line, soft_wrap=True)
 
     def _interrupted(self, execution_id: int) -> None:
-        """Returns if there is more to wait for."""
+        """Leave or cancel the execution; return to wait on."""
         choice = "c" if self.cancels else self._choice(execution_id)
         if choice == "w":
             return
         if choice == "l":
             raise CommandError(
-                f"Execution {execution_id} goes on. “execution {execution_id} --wait” shows it again, "
+                f"Execution {execution_id} is still running. “execution {execution_id} --wait” shows it, "
                 f"“cancel {execution_id}” cancels it.",
                 returncode=INTERRUPTED,
             )
         Execution.objects.get(pk=execution_id).cancel(
-            initiator=self.by, now=clock.now(), reason="Interrupted in the terminal that waited for it."
+            initiator=self.by, now=clock.now(), reason="Interrupted in the terminal."
         )
         self.console.print(Text(f"Execution {execution_id} is being cancelled."))
-        self.cancels = False  # who is in a hurry leaves it with a second Ctrl-C
+        self.cancels = False  # a second Ctrl-C leaves it
 
     def _choice(self, execution_id: int) -> str:
-        """c(ancel), l(eave) or w(ait). Where nobody can be asked, it goes on."""
+        """Ask whether to cancel (c), leave (l) or wait (w); leave without a terminal."""
         if not (sys.stdin.isatty() and self.console.is_terminal):
             return "l"
-        question = f"Execution {execution_id} is running: cancel it (c), leave it (l), or go on waiting (w)? "
+        question = (
+            f"Execution {execution_id} is running. Cancel it (c), leave it running (l), or keep waiting (w)? "
+        )
         try:
             while (answer := input(question).strip().lower()[:1]) not in ("c", "l", "w"):
                 pass
@@ -180,27 +189,29 @@ class Watch:
         return answer
 
     def _read(self, look: Callable[[], T]) -> T:
-        """A database that is away for a moment ends no wait."""
+        """Read from the database, and try again while it cannot be reached."""
         while True:
             try:
                 return look()
             except AWAY as error:
-                self.console.print(Text(f"The database is away, trying again: {printable(str(error))}"))
+                self.console.print(
+                    Text(f"The database cannot be reached, trying again: {printable(str(error))}")
+                )
                 connection.close()
-                self._pause("the database is away", AWAY_SECONDS)
+                self._pause("the database cannot be reached", AWAY_SECONDS)
 
     def _pause(self, what: str, seconds: float = LOOK_SECONDS) -> None:
         if self.deadline is not None:
             left = self.deadline - time.monotonic()
             if left <= 0:
-                raise CommandError(f"The time to wait is over: {what}.", returncode=NOT_NOW)
+                raise CommandError(f"Timed out: {what}.", returncode=NOT_NOW)
             seconds = min(seconds, left)
         time.sleep(seconds)
 
 
 @contextmanager
 def heeding_term() -> Iterator[None]:
-    """TERM is as Ctrl-C, also in the background of a shell, where that is ignored."""
+    """Treat TERM like Ctrl-C, also in the background of a shell, where Ctrl-C is ignored."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Options of a command that are the fields of a form: the form says what is wrong with them."""
+"""Command-line options made from the fields of a form, which validates them."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ METAVARS: dict[type[forms.Field], str] = {
     WallTime: "TIME",
     forms.Field: "TEXT",
 }
-# How a page asks for several; in a shell, an option is repeated.
+# Help for several values on a page; on the command line, the option is repeated.
 _PER_LINE = re.compile(r"^One [a-z ]+ per line[:.] ")
 F = TypeVar("F", bound=forms.BaseForm)
 
 
 @dataclass(frozen=True)
 class FormOptions:
-    """Make options of a form's fields, and fill the form with what was given."""
+    """Makes options of a form's fields, and fills the form with what was given."""
 
     form: type[forms.BaseForm]
-    # The metavars of fields that are arguments and no options.
+    # The metavars of fields that are positional arguments.
     positional: Mapping[str, str] = field(default_factory=dict)
-    # The options of fields that are called otherwise in a shell.
+    # Options whose name differs from that of the field.
     names: Mapping[str, str] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
-    # Of something that exists: what is not given stays as it is.
+    # True if the form edits a row: fields without an option keep their value.
     is_edit: bool = False
 
     def ask(self, parser: CommandParser) -> None:
@@ -85,16 +85,16 @@ def unseen(prompt: str) -> str:
     except given_files.Unfit as error:
         raise Refused(f"{prompt}: standard input {error}.") from None
     except EOFError:
-        raise Refused(f"{prompt}: nothing was typed.") from None
+        raise Refused(f"{prompt}: no value was entered.") from None
 
 
 def _help(name: str, each: forms.Field) -> str:
     if isinstance(each.widget, Concealed):
-        return "use one of your own, read from standard input or from a prompt that does not show it"
+        return "set your own value, read from standard input or from a hidden prompt"
     words = strip_tags(str(each.help_text)).replace("{clock}", "").strip()
     words = words or f"{each.label or pretty_name(name)}."
     if _is_many(each):
-        words = f"{_PER_LINE.sub('', words)} May be repeated."
+        words = f"{_PER_LINE.sub('', words)} Can be repeated."
     if choices := _choices(each):
         words = f"{words} One of: {', '.join(choices)}."
     return words.replace("%", "%%")
@@ -120,7 +120,7 @@ def _is_many(each: forms.Field) -> bool:
 
 
 def _sent(each: forms.Field, value: Any) -> list[str]:
-    """As a browser would send it."""
+    """Return the values as a browser would send them."""
     if value is True and isinstance(each.widget, Concealed):
         return [unseen(str(each.label)).rstrip("\r\n")]
     if isinstance(value, list):

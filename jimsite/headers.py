@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
 
-# Nothing from elsewhere, no script that is not a file of ours, no page inside somebody else's.
+# Only resources of JIM itself, no inline scripts, and no embedding in other sites.
 POLICY = {
     "default-src": "'self'",
     "script-src": "'self'",
@@ -30,8 +30,10 @@ def content_security_policy(get_response: Answer) -> Answer:
 
 
 def not_stored(get_response: Answer) -> Answer:
-    """Let no browser and no proxy keep an answer, unless its view says otherwise. Static files are answered
-    before."""
+    """Forbid browsers and proxies to store responses, unless the view says otherwise.
+
+    Static files are served before this middleware.
+    """
 
     def answer(request: HttpRequest) -> HttpResponse:
         response = get_response(request)

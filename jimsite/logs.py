@@ -6,7 +6,7 @@ from typing import Any
 
 from execution.steps.masking import conceal
 
-# structlog loads rich if it finds it, for tracebacks that nobody wants here: a fifth of a worker's start.
+# structlog loads rich for tracebacks if it can, which takes a fifth of a worker's start.
 if "rich" not in sys.modules:
     sys.modules["rich"] = None  # type: ignore[assignment]
     import structlog
@@ -17,7 +17,7 @@ else:
 
 
 def logging_config(*, json: bool, level: str) -> dict[str, Any]:
-    """For a person by default (in colour on a terminal), for a machine as one JSON object per line."""
+    """Configure logs for people (in colour on a terminal), or as one JSON object per line."""
     shared = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -46,11 +46,11 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
             "stderr": {"class": "logging.StreamHandler", "formatter": "jim", "filters": ["expected"]}
         },
         "root": {"handlers": ["stderr"], "level": level},
-        # Django's own handlers print a second time, or send mail that nobody configured.
+        # Django's own handlers would print each line twice, or send mail.
         "loggers": {
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "propagate": True},
-            # They write addresses and headers, which may hold secrets.
+            # These log URLs and headers, which may hold secrets.
             "httpx2": {"level": "WARNING"},
             "httpcore2": {"level": "WARNING"},
         },
@@ -58,7 +58,7 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
 
 
 class WithoutExpectedTracebacks(logging.Filter):
-    """Leave one line of a request that was refused: Django adds the traceback of how it was refused."""
+    """Removes the traceback that Django adds to refused requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         is_refused = getattr(record, "status_code", 500) < 500
@@ -68,14 +68,14 @@ class WithoutExpectedTracebacks(logging.Filter):
 
 
 def _without_request(logger: object, method: str, event: Any) -> Any:
-    """Django adds the request as an object; its message says all that is worth a line."""
+    """Remove the request object that Django adds."""
     event.pop("request", None)
     return event
 
 
 def _outage_in_a_line(logger: object, method: str, event: Any) -> Any:
-    """Whatever logs it: that the database is away is expected now and then; a traceback explains nothing."""
-    # Imported here: the settings are read before there are apps.
+    """Log a database outage in one line, without a traceback."""
+    # Imported here, as settings are read before apps are loaded.
     from database.outage import in_a_line, is_outage
 
     error = event["exc_info"][1] if isinstance(event.get("exc_info"), tuple) else None

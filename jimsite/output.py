@@ -1,4 +1,4 @@
-"""What steps say, line by line, while they say it."""
+"""Follow the output of steps line by line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from text.clean import REPLACEMENT
 
 LOOK_SECONDS = 0.3
 LINES_AT_ONCE = 1_000
-# What sets a window's title, or the like.
+# Control sequences such as those that set the title of a window.
 TITLES = re.compile(r"\x1b[\]P^_X][^\x07\x1b]*(\x07|\x1b\\)?")
 
 
@@ -29,14 +29,14 @@ class Tail:
         self._done: set[int] = set()
 
     def lines(self) -> Iterator[OutputLine]:
-        """Until there are no more to come."""
+        """Yield lines until the last attempt has ended."""
         while True:
             sources = self._sources()
             for activity in sources:
                 yield from self._new_lines(activity)
                 if activity.is_final:
                     self._done.add(activity.pk)
-            if self.last.is_final and not self._goes_on():
+            if self.last.is_final and not self._has_next_attempt():
                 return
             time.sleep(LOOK_SECONDS)
 
@@ -44,7 +44,7 @@ class Tail:
         return f"{self._names[line.activity_id]} │ " if self._is_root else ""
 
     def _sources(self) -> Sequence[Activity]:
-        """As they are before their lines are read; those that have ended and were read then are not."""
+        """Load the attempts before their lines are read, without those that were read to the end."""
         self.last = Activity.objects.get(pk=self.last.pk)
         if not self._is_root:
             return [self.last]
@@ -63,8 +63,8 @@ class Tail:
             if len(lines) < LINES_AT_ONCE:
                 return
 
-    def _goes_on(self) -> bool:
-        """With the next attempt, if there is one."""
+    def _has_next_attempt(self) -> bool:
+        """Move on to the next attempt; return False if there is none."""
         following = self.last.retries.first()
         if following is None:
             return False
@@ -73,11 +73,11 @@ class Tail:
 
 
 def shown(line: OutputLine | str, *, prefix: str = "") -> Text:
-    """Colours stay; whatever else would move the cursor of a terminal does not."""
+    """Keep colours, and replace other control characters."""
     said = line if isinstance(line, str) else line.text
     text = Text.from_ansi(TITLES.sub("", said)) if "\x1b" in said else Text(said)
     if not text.plain.isprintable():
-        # Each by one character, so that colours stay where they are.
+        # Replace each character by one, so that colours keep their place.
         text.plain = "".join(each if each.isprintable() else _harmless(each) for each in text.plain)
     if isinstance(line, OutputLine) and line.stream == "stderr":
         text.stylize("yellow")

@@ -1,4 +1,4 @@
-"""An execution and its steps as they are at one moment, for terminals and programs."""
+"""Snapshots of an execution and its steps, for terminals and JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS_MOST = 5_000
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Each step stands for its last attempt."""
+    """An execution with the last attempt of each step."""
 
     execution: Execution
     steps: Sequence[Activity]
@@ -36,7 +36,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, execution_id: int, *, usual: timedelta | None = None, now: datetime) -> Snapshot:
-        """Two queries, so that it may be asked for again and again."""
+        """Load the snapshot with two queries, as it is read often."""
         rows = Execution.objects.select_related("activity", "occurrence", "schedule")
         execution = rows.defer("plan", "last_result", "schedule__calendars", "schedule__last_result").get(
             pk=execution_id
@@ -84,13 +84,13 @@ class Snapshot:
         return drawn
 
     def facts(self) -> list[tuple[str, str]]:
-        """What there is to say besides its steps."""
+        """Return names and values about the execution."""
         execution, by = self.execution, self.execution.activity
         zone = execution.schedule.zone if execution.schedule else None
         nominal = execution.occurrence.nominal_at if execution.occurrence else None
         source = "by " + (by.initiator_name if by.initiator_type != "schedule" else "the schedule")
         ended = f"{on_clock(execution.finished_at)} UTC" if execution.finished_at else ""
-        told = [
+        rows = [
             ("Source", f"{execution.source or 'ad hoc'}, {source}"),
             ("For", f"{on_clock(nominal, zone)} {zone}" if nominal and zone else ""),
             ("Started", f"{on_clock(execution.started_at)} UTC ({when(execution.started_at, now=self.now)})"),
@@ -99,7 +99,7 @@ class Snapshot:
             ("Late", "yes" if execution.is_late(self.now) else ""),
             ("Stopping", execution.cancel_reason if execution.is_cancelling else ""),
         ]
-        return [(name, text) for name, text in told if text]
+        return [(name, text) for name, text in rows if text]
 
     def as_json(self) -> dict[str, Any]:
         return facts_of(self.execution, now=self.now) | {
@@ -109,7 +109,7 @@ class Snapshot:
 
 
 def chosen(steps: Sequence[Activity], *, most: int) -> Sequence[Activity]:
-    """As many as there is room for, in the order of the plan: what runs and what failed goes first."""
+    """Choose the steps to show, in plan order: running steps first, then failed ones."""
     if len(steps) <= most:
         return steps
     telling = sorted(steps, key=lambda step: (step.status != "in_progress", not step.failed, _newest(step)))

@@ -1,4 +1,4 @@
-"""The groups that JIM brings along, and what their members may do."""
+"""The groups that JIM creates, and their permissions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _newest_before = 0
 
 
 def remember_permissions(**_: Any) -> None:
-    """Before a migration: which permissions there are already, if there is a table yet."""
+    """Remember the newest permission before a migration."""
     global _newest_before
     is_there = Permission._meta.db_table in connection.introspection.table_names()
     newest = Permission.objects.aggregate(newest=Max("pk"))["newest"] if is_there else None
@@ -54,7 +54,7 @@ def remember_permissions(**_: Any) -> None:
 
 
 def give_permissions(**_: Any) -> None:
-    """New groups get theirs; others only what is new, so that what somebody took stays taken."""
+    """Give all permissions to new groups, and new ones to others, so that removed ones stay removed."""
     found = Permission.objects.values_list("content_type__app_label", "codename", "pk")
     ids = {f"{app}.{codename}": pk for app, codename, pk in found}
     for role, names in ROLES.items():

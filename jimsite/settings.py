@@ -13,28 +13,28 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 JIM_DATA_DIR = environment.folder(
     "JIM_DATA_DIR",
     BASE_DIR / "data",
-    about="What belongs to this installation and must outlive an upgrade: database, keys, worker locks.",
+    about="Folder for the data that must survive an upgrade: database, keys, worker locks.",
 )
 
-# Every other interval of the engine is a fraction of it, so this one number trades speed of recovery for
-# tolerance of pauses.
+# Other intervals are fractions of the lease, so this number balances fast recovery against tolerance of
+# pauses.
 JIM_LEASE_SECONDS = environment.seconds(
     "JIM_LEASE_SECONDS",
     60,
     least=0.5,
-    about="How long a worker may be silent before its tasks are given to others.",
+    about="How long a worker may miss heartbeats before its tasks are given to others.",
 )
 JIM_POLL_SECONDS = environment.seconds(
     "JIM_POLL_SECONDS",
     2,
     least=0.01,
-    about="How often idle loops look for work that no notification announced.",
+    about="How often idle workers and schedulers check for work without a notification.",
 )
 JIM_GRACE_SECONDS = environment.seconds(
-    "JIM_GRACE_SECONDS", 30, least=0, about="How long running steps may go on after a stop was asked for."
+    "JIM_GRACE_SECONDS", 30, least=0, about="How long running steps may continue after a stop was requested."
 )
 JIM_KILL_SECONDS = environment.seconds(
-    "JIM_KILL_SECONDS", 1, least=0, about="How long a process may take to end between TERM and KILL."
+    "JIM_KILL_SECONDS", 1, least=0, about="Time between TERM and KILL when a process is stopped."
 )
 
 JIM_OUTPUT_BYTES = environment.whole(
@@ -42,14 +42,14 @@ JIM_OUTPUT_BYTES = environment.whole(
     1_048_576,
     least=1,
     most=1_073_741_824,
-    about="How much is kept of one attempt's output, in bytes.",
+    about="Largest stored output of an attempt, in bytes.",
 )
 JIM_OUTPUT_LINES = environment.whole(
     "JIM_OUTPUT_LINES",
     10_000,
     least=1,
     most=10_000_000,
-    about="How much is kept of one attempt's output, in lines; whichever is reached first.",
+    about="Largest stored output of an attempt, in lines.",
 )
 
 JIM_BUFFER_LIMIT = environment.whole(
@@ -57,90 +57,88 @@ JIM_BUFFER_LIMIT = environment.whole(
     1_000,
     least=2,
     most=4_000,
-    about="How many occurrences of one schedule may wait; then the oldest automatic ones are dropped.",
+    about="How many occurrences of a schedule may be pending; further ones drop the oldest automatic ones.",
 )
 JIM_MINIMUM_INTERVAL_SECONDS = environment.whole(
     "JIM_MINIMUM_INTERVAL_SECONDS",
     1,
     least=1,
     most=86_400,
-    about="How close together the times of a schedule may be.",
+    about="Shortest allowed time between two runs of a schedule.",
 )
 JIM_BACKFILL_SLICE = environment.whole(
-    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many times a backfill adds at once."
+    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many times a backfill adds per step."
 )
 JIM_OVERDUE_SECONDS = environment.seconds(
     "JIM_OVERDUE_SECONDS",
     60,
     least=1,
-    about="How long after its time a schedule without an occurrence is shown as overdue.",
+    about="How long after a missed time a schedule is shown as overdue.",
 )
 
 JIM_CONCURRENCY_POLICY = environment.text(
     "JIM_CONCURRENCY_POLICY",
     "execution.queue.concurrency.AllKeys",
-    about="Which limits a task counts for: the dotted path of a class with a method keys(line).",
+    about="Dotted path of a class whose method keys(line) returns the limits that a task counts towards.",
 )
 
 JIM_WAKE_LEAST_SECONDS = environment.seconds(
-    "JIM_WAKE_LEAST_SECONDS", 30, least=0.01, about="How soon a consumer may ask to be woken."
+    "JIM_WAKE_LEAST_SECONDS", 30, least=0.01, about="Shortest time after which a consumer can be woken."
 )
 JIM_WAKE_MOST_SECONDS = environment.seconds(
-    "JIM_WAKE_MOST_SECONDS", 86_400, least=1, about="How late it may: then it looks again in any case."
+    "JIM_WAKE_MOST_SECONDS", 86_400, least=1, about="Longest time after which a consumer can be woken."
 )
 JIM_WORKFLOW_FIXER = environment.text(
     "JIM_WORKFLOW_FIXER",
     "",
-    about="What is asked when the logic of a handler fails: the dotted path of a function that gets the run, "
-    "and returns whether to try again now, with the code that workers have loaded. None if empty.",
+    about="Dotted path of a function that is called with a run that failed in its logic; it returns "
+    "whether to retry now with the loaded code. Empty: none.",
 )
 
 JIM_EXECUTABLE_FOLDERS = environment.folders(
     "JIM_EXECUTABLE_FOLDERS",
     [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"],
-    about="The only folders that “executable” and “powershell” steps may start programs and scripts from.",
+    about="Folders from which “executable” and “powershell” steps may start programs and scripts.",
 )
-JIM_PWSH = environment.text(
-    "JIM_PWSH", "pwsh", about="Where PowerShell 7 is, if not in the usual folders under the name pwsh."
-)
+JIM_PWSH = environment.text("JIM_PWSH", "pwsh", about="Path to PowerShell 7, if `pwsh` is not on the PATH.")
 
 JIM_HTTP_ALLOW = environment.places(
     "JIM_HTTP_ALLOW",
-    about="What “http” steps, webhooks and the heartbeat may call besides public addresses: hosts, addresses "
-    "or networks (comma-separated), such as 10.0.0.0/8,intranet.example.",
+    about="Hosts, addresses or networks (comma-separated) that “http” steps, webhooks and the heartbeat may "
+    "call besides public addresses, such as 10.0.0.0/8,intranet.example.",
 )
 JIM_HTTP_PORTS = environment.ports(
     "JIM_HTTP_PORTS",
-    about="The only ports that they may call (comma-separated); all of them if there are none here.",
+    about="Ports to which outgoing HTTP is allowed (comma-separated); empty: all.",
 )
 JIM_HTTP_BYTES = environment.whole(
     "JIM_HTTP_BYTES",
     10_485_760,
     least=1,
     most=1_073_741_824,
-    about="How much of an answer they read; more is a failure.",
+    about="Largest response of outgoing HTTP; larger responses fail.",
 )
 
 JIM_HEARTBEAT_URL = environment.address(
     "JIM_HEARTBEAT_URL",
-    about="A monitor outside that the scheduler calls (GET) every so often while it ticks; none if empty.",
+    about="URL of a monitoring service that the scheduler calls (GET) regularly; empty: none.",
 )
 JIM_HEARTBEAT_SECONDS = environment.seconds(
-    "JIM_HEARTBEAT_SECONDS", 60, least=1, about="How often it is called."
+    "JIM_HEARTBEAT_SECONDS", 60, least=1, about="How often the heartbeat URL is called."
 )
 
-# {"hr": "postgresql://user:password@host:5432/name", "local": "sqlite:////path/to/file"}. As the file holds
-# passwords, nobody else should be able to read it (mode 600).
+# {"hr": "postgresql://user:password@host:5432/name", "local": "sqlite:////path/to/file"}. The file holds
+# passwords, so only its owner may read it (mode 600).
 JIM_SQL_CONNECTIONS = environment.sql_connections(
     "JIM_SQL_CONNECTIONS",
     data_dir=JIM_DATA_DIR,
-    about="The databases that “sql” steps may name, a JSON object of names and URLs. Without it, the file "
-    "sql_connections.json in the data folder is read.",
+    about="Databases for “sql” steps: a JSON object of names and URLs. If empty, the file "
+    "sql_connections.json in the data folder is used.",
 )
 JIM_SQL_FOLDERS = environment.folders(
     "JIM_SQL_FOLDERS",
     [JIM_DATA_DIR / "sql"],
-    about="The only folders that “sql” steps may read script files from.",
+    about="Folders from which “sql” steps may read script files.",
 )
 
 JIM_RETENTION_DAYS = environment.whole(
@@ -159,30 +157,29 @@ JIM_PORT = environment.whole(
     8_000,
     least=1,
     most=65_535,
-    about="Where “manage.py up” serves these pages; cookies carry it in their names.",
+    about="Port on which “manage.py up” serves the pages; part of the names of cookies.",
 )
 
 JIM_SECRETS_KEYS = environment.secrets_keys(
     "JIM_SECRETS_KEYS",
-    about="The keys that secrets are encrypted with, the newest first (comma-separated). Hosts that have "
-    "data folders of their own must share them here.",
+    about="Keys that encrypt secrets, newest first (comma-separated). Hosts with separate data folders must "
+    "have the same keys.",
 )
 
-DEBUG = environment.flag(
-    "JIM_DEBUG", about="Shows tracebacks in the browser. Never where others can reach it."
+DEBUG = environment.flag("JIM_DEBUG", about="Show tracebacks in the browser. Do not use on a public host.")
+DEFAULT_EXCEPTION_REPORTER_FILTER = "jimsite.error_pages.DiscreetReports"
+SECRET_KEY = environment.secret_key(
+    data_dir=JIM_DATA_DIR, about="Key that signs sessions; must be the same on all hosts."
 )
-DEFAULT_EXCEPTION_REPORTER_FILTER = "jimsite.mishaps.DiscreetReports"
-SECRET_KEY = environment.secret_key(data_dir=JIM_DATA_DIR, about="Signs sessions; the same on all hosts.")
 ALLOWED_HOSTS = environment.words(
     "JIM_ALLOWED_HOSTS",
     ["127.0.0.1", "localhost", "[::1]"],
-    about="The names under which JIM may be called: a public one has to be allowed on purpose "
-    "(comma-separated).",
+    about="Host names under which JIM can be reached (comma-separated).",
 )
 CSRF_TRUSTED_ORIGINS = environment.words(
     "JIM_TRUSTED_ORIGINS",
     [],
-    about="Origins whose forms are accepted, such as https://jim.example, behind a proxy (comma-separated).",
+    about="Trusted origins of forms behind a proxy, such as https://jim.example (comma-separated).",
 )
 
 INSTALLED_APPS = [
@@ -219,7 +216,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "jimsite.headers.content_security_policy",
     "jimsite.headers.not_stored",
-    "jimsite.mishaps.DatabaseAway",
+    "jimsite.error_pages.DatabaseAway",
 ]
 
 ROOT_URLCONF = "jimsite.urls"
@@ -246,20 +243,20 @@ DATABASES = {
     "default": environment.database(
         data_dir=JIM_DATA_DIR,
         pooled=environment.flag(
-            "JIM_DATABASE_POOL", about="Whether web processes share a pool of connections to PostgreSQL."
+            "JIM_DATABASE_POOL", about="Use a pool of PostgreSQL connections in web processes."
         ),
-        about="Where everything is kept: postgresql://user:password@host/name; several hosts need it.",
+        about="Database: postgresql://user:password@host/name. Required for several hosts.",
     ),
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Whoever can write X-Forwarded-For would choose the address that their guesses are counted for.
+# Clients can set X-Forwarded-For, so only entries of known proxies count as the address of a client.
 JIM_PROXIES = environment.whole(
     "JIM_PROXIES",
     0,
     least=0,
     most=10,
-    about="How many proxies in front of JIM add to X-Forwarded-For. With 0, that header is ignored.",
+    about="Number of proxies in front of JIM that add to X-Forwarded-For; 0: the header is ignored.",
 )
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -272,35 +269,34 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ] + [{"NAME": "api.passwords.RevokesTokens"}]
 
-# Behind TLS (JIM_HTTPS=1) nothing travels in the clear; without it, a secure cookie would lock everybody
-# out of http://127.0.0.1.
+# Secure cookies only with JIM_HTTPS=1: without TLS, browsers would not send them to http://127.0.0.1.
 JIM_HTTPS = environment.flag(
     "JIM_HTTPS",
-    about="JIM is behind TLS: cookies never travel in the clear, and what is asked for without TLS is "
-    "redirected. The proxy has to say X-Forwarded-Proto.",
+    about="JIM is behind a TLS proxy that sets X-Forwarded-Proto: cookies are secure, and requests without "
+    "TLS are redirected.",
 )
 JIM_HSTS_SECONDS = environment.whole(
     "JIM_HSTS_SECONDS",
     31_536_000,
     least=0,
     most=63_072_000,
-    about="With JIM_HTTPS, how long browsers use nothing but TLS for this host (HSTS); 0: they are not told.",
+    about="With JIM_HTTPS, how long browsers must use TLS for this host (HSTS); 0: not sent.",
 )
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = JIM_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if JIM_HTTPS else None
 SECURE_HSTS_SECONDS = JIM_HSTS_SECONDS if JIM_HTTPS else 0
-# Probes and scrapers ask the process itself, not the proxy.
+# Probes and scrapers call the process directly, not through the proxy.
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^api/v1/health/", r"^metrics$"]
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
-# Cookies know no ports: instances side by side on one host would log each other out.
+# Cookies ignore ports, so instances on one host need different names.
 SESSION_COOKIE_NAME = f"jim_session_{JIM_PORT}"
 CSRF_COOKIE_NAME = f"jim_csrf_{JIM_PORT}"
 
-# Tells browsers that have signed in before from those that guess.
+# Identifies browsers that have signed in before, to tell them from those that guess passwords.
 BROWSER_COOKIE_NAME = f"jim_browser_{JIM_PORT}"
 
 # A schedule's form has a dozen fields for each of up to 500 steps.
@@ -308,19 +304,20 @@ DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 
 AUTHENTICATION_BACKENDS = ["jimsite.authentication.Backend"]
 LOGIN_URL, LOGIN_REDIRECT_URL = "web:login", "web:home"
-CSRF_FAILURE_VIEW = "jimsite.mishaps.csrf_failed"
+CSRF_FAILURE_VIEW = "jimsite.error_pages.csrf_failed"
 
 JIM_API_PER_MINUTE = environment.whole(
     "JIM_API_PER_MINUTE",
     1_200,
     least=1,
     most=1_000_000,
-    about="How often a minute one token, or a browser, may call the API; all tokens of a user together four "
-    "times as often.",
+    about="API calls allowed per minute for each token or browser session. All of a user's tokens combined "
+    "are limited to four times this number.",
 )
 CALLS_PER_MINUTE = {"stranger": 60, "principal": JIM_API_PER_MINUTE, "user": 4 * JIM_API_PER_MINUTE}
 JIM_METRICS_OPEN = environment.flag(
-    "JIM_METRICS_OPEN", about="Whether /metrics answers everybody; else it takes a token that may view."
+    "JIM_METRICS_OPEN",
+    about="Serve /metrics without authentication; otherwise a token with the scope view is required.",
 )
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -367,7 +364,7 @@ SPECTACULAR_SETTINGS = {
         "WebhookStatus": "webhooks.models.Endpoint.Status",
         "DeliveryStatus": "webhooks.models.Delivery.Status",
         "TokenState": "api.resources.tokens.STATES",
-        "WorkflowStatus": "api.resources.workflows.SHOWN",
+        "WorkflowStatus": "workflows.words.SHOWN_STATUSES",
         "RunStatus": "api.resources.workflows.STATUSES",
         "RunPhase": "api.resources.workflows.PHASE_NAMES",
         "EventStatus": "workflows.models.Event.Status",
@@ -382,15 +379,18 @@ TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [path for path in [BASE_DIR / "static"] if path.is_dir()]
-# Served straight from the packages: nothing to collect before the first start or after an upgrade.
+# Static files are served from the packages, so collectstatic is not needed.
 WHITENOISE_USE_FINDERS = True
 
 LOGGING = logging_config(
-    json=environment.flag("JIM_LOG_JSON", about="Logs for machines, one JSON object per line."),
+    json=environment.flag("JIM_LOG_JSON", about="Write logs as one JSON object per line."),
     level=environment.choice(
-        "JIM_LOG_LEVEL", "INFO", among=["DEBUG", "INFO", "WARNING", "ERROR"], about="How much is logged."
+        "JIM_LOG_LEVEL",
+        "INFO",
+        among=["DEBUG", "INFO", "WARNING", "ERROR"],
+        about="Lowest level that is logged.",
     ),
 )
 
-# What the page of the settings shows.
+# Shown on the settings page.
 JIM_CONFIGURATION = tuple(environment.known.values())

@@ -32,12 +32,12 @@ ORDER = {
 
 
 class JimAdminSite(AdminSite):
-    """Its pages are loaded by whoever serves or checks them: workers and schedulers start without."""
+    """The admin site. Its pages are loaded only by processes that serve or check them."""
 
     site_header = site_title = "JIM"
     site_url = "/"
     login_form = AdminSignInForm
-    index_title = "What runs, when, and what became of it"
+    index_title = "Schedules, executions and activities"
 
     @property
     def urls(self) -> Any:
@@ -49,24 +49,24 @@ class JimAdminSite(AdminSite):
         return super().check(app_configs)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """Filters and searches go to the database as they are typed."""
+        """Clean query parameters, which filters and searches pass to the database."""
 
         @wraps(view)
-        def looked_at(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        def cleaned_view(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             request.GET = QueryDict(_clean(request.GET))
             return view(request, *args, **kwargs)
 
-        return super().admin_view(looked_at, cacheable)
+        return super().admin_view(cleaned_view, cacheable)
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         return limits_guesses(super().login)(request, extra_context)
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        """One page for all: it counts guesses, and says what becomes of tokens."""
+        """Use the page outside the admin, which limits guesses and warns about tokens."""
         return redirect("web:password")
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """In the order in which people need them, not in that of the alphabet."""
+        """Sort apps and models by use instead of by name."""
         apps = super().get_app_list(request, app_label)
         for app in apps:
             for model in app["models"]:
@@ -107,7 +107,7 @@ def _now(request: HttpRequest) -> dict[str, Any]:
 
 
 def _troubled_schedules(now: datetime) -> list[tuple[str, Schedule, str]]:
-    """Each once, with the worst that can be said of it."""
+    """Return each schedule once, with its worst trouble."""
     schedules = Schedule.objects.open()
     troubles = {
         "broken": schedules.exclude(spec_error=""),

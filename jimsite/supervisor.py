@@ -1,4 +1,4 @@
-"""Keeps a few processes running together: starts them, starts again what ends, stops all of them in order."""
+"""Run several processes together: start them, restart those that end, stop them in order."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 BACKOFFS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-# A child that ran this long was well: its next end is not part of a crash loop.
+# A child that ran this long was healthy: its next exit is not part of a crash loop.
 HEALTHY_AFTER = 60.0
 PR_SET_PDEATHSIG = 1
 
 
 def backoff(ends: int) -> float:
-    """Seconds before a child is started again after it ended so many times in a row."""
+    """Return the seconds before a restart, given the number of exits in a row."""
     return BACKOFFS[min(ends, len(BACKOFFS)) - 1]
 
 
@@ -33,7 +33,7 @@ def backoff(ends: int) -> float:
 class Child:
     name: str
     argv: list[str]
-    # What may take that long to stop; the others get the default.
+    # How long the child may take to stop.
     stop_seconds: float = 5.0
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)
@@ -45,25 +45,25 @@ class Child:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        # A session of its own: Ctrl-C reaches the supervisor alone, which then stops the children in order.
+        # In a new session, Ctrl-C reaches only the supervisor, which then stops the children in order.
         self.process = subprocess.Popen(
             self.argv, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_stop_with_supervisor()
         )
         self.started_at, self.start_at = time.monotonic(), None
 
     def bury(self) -> None:
-        """The child ended by itself: clear away what it left behind and decide when it starts again."""
+        """Kill what an exited child left behind, and decide when to restart it."""
         assert self.process
         self.signal(signal.SIGKILL)
         now = time.monotonic()
         self.ends = 1 if now - self.started_at >= HEALTHY_AFTER else self.ends + 1
         self.start_at = now + backoff(self.ends)
         logger.warning(
-            "%s %s, starting it again in %g s", self.name, _fate(self.process.returncode), backoff(self.ends)
+            "%s %s, restarting in %g s", self.name, _fate(self.process.returncode), backoff(self.ends)
         )
 
     def signal(self, number: signal.Signals) -> None:
-        """KILL goes to all that the child started; a gentle signal to the child, which passes it on."""
+        """Send KILL to the child's process group, other signals only to the child, which passes them on."""
         if self.process is None:
             return
         with suppress(ProcessLookupError):
@@ -74,14 +74,14 @@ class Child:
 
 
 class Supervisor:
-    """`stages`: groups of children; they are stopped group by group, in this order."""
+    """Runs children in stages, which are stopped one after the other in this order."""
 
     def __init__(self, *stages: list[Child]) -> None:
         self.stages = stages
         self.children = [child for stage in stages for child in stage]
 
     def run(self, *, is_ready: Callable[[], bool], when_ready: Callable[[], None]) -> None:
-        """Returns after a stop signal, when every child has ended."""
+        """Run until a stop signal, and return when all children have ended."""
         ready = False
         with _signals() as arrived:
             try:
@@ -108,7 +108,7 @@ class Supervisor:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _stop(self, arrived: Callable[..., set[signal.Signals]]) -> None:
-        logger.info("stopping; running steps may end first (Ctrl-C again: stop at once)")
+        logger.info("stopping; waiting for running steps (press Ctrl-C again to stop at once)")
         for stage in self.stages:
             for child in stage:
                 child.signal(signal.SIGTERM)
@@ -118,7 +118,7 @@ class Supervisor:
                     return
             for child in stage:
                 if child.running:
-                    logger.warning("%s did not stop in time and is killed", child.name)
+                    logger.warning("%s did not stop in time, killing it", child.name)
                     child.signal(signal.SIGKILL)
 
     def _kill(self) -> None:
@@ -132,7 +132,7 @@ class Supervisor:
 
 @contextmanager
 def _signals() -> Iterator[Callable[..., set[signal.Signals]]]:
-    """Yields a function that waits for signals and returns those that came; the end of a child is one."""
+    """Yield a function that waits for signals, including the exit of a child, and returns them."""
     reader, writer = socket.socketpair()
     with reader, writer:
         reader.setblocking(False)
@@ -154,11 +154,11 @@ def _signals() -> Iterator[Callable[..., set[signal.Signals]]]:
 
 
 def _noted(number: int, frame: object) -> None:
-    """Python writes the number to the wake-up socket; there is nothing else to do."""
+    """Do nothing: Python writes the number to the wake-up socket."""
 
 
 def _stop_with_supervisor() -> Callable[[], None] | None:
-    """Linux tells a child that its parent is gone, even by kill -9. Other systems have no such thing."""
+    """Let Linux signal a child when the supervisor dies, even by kill -9. Other systems cannot."""
     if sys.platform != "linux":
         return None
     prctl, supervisor = ctypes.CDLL(None).prctl, os.getpid()

@@ -1,4 +1,4 @@
-"""How JIM's commands speak: tables for people, JSON for programs, and one line for whatever is wrong."""
+"""The base of JIM's commands: tables for people, JSON for programs, errors in one line."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from schedules.vault import VaultError
 from text import words
 from text.clean import REPLACEMENT, clean_json
 
-# What a command ends with. `doctor` has its own: 1 for warnings, 2 for errors.
+# Exit codes. `doctor` has its own: 1 for warnings, 2 for errors.
 FAILED, WRONG, NOT_NOW, CANCELLED, INTERRUPTED = 1, 2, 3, 4, 130
-# Who reads from a file or a pipe wants whole lines.
+# The width of output to a file or a pipe, where lines should not be wrapped.
 WIDE = 1_000
 SHORT, GAP = 24, 2
 STYLES = {
@@ -47,32 +47,32 @@ STYLES = {
 
 
 class JimCommand(BaseCommand, ABC):
-    """What all commands of JIM have in common; each says what it asks for, and what it does then."""
+    """The base class of JIM's commands."""
 
-    # Besides those that all of them have.
+    # Exit codes besides 0 and 2.
     exit_codes: Mapping[int, str] = {}
     has_json = True
-    # Whether it says in one line that there is no database, instead of going on without.
+    # Whether to end with an error if the database cannot be reached.
     needs_database = True
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        codes = {0: "done"} | {WRONG: "not possible, and why"} | dict(self.exit_codes)
-        told = ", ".join(f"{code} {words}" for code, words in sorted(codes.items()))
-        return super().create_parser(prog_name, subcommand, epilog=f"Exit codes: {told}.", **kwargs)
+        codes = {0: "success"} | {WRONG: "invalid or refused"} | dict(self.exit_codes)
+        described = "; ".join(f"{code} {words}" for code, words in sorted(codes.items()))
+        return super().create_parser(prog_name, subcommand, epilog=f"Exit codes: {described}.", **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
         self.ask(parser)
         if self.has_json:
-            parser.add_argument("--json", action="store_true", help="for programs")
+            parser.add_argument("--json", action="store_true", help="print JSON")
 
     def ask(self, parser: CommandParser) -> None:
-        """Adds its arguments."""
+        """Add the arguments of the command."""
 
     @abstractmethod
     def run(self, options: dict[str, Any]) -> None: ...
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stdout.ending = ""  # what is written in pieces gets no ends of lines in between
+        self.stdout.ending = ""  # output is written in pieces
         self.is_json = bool(options.get("json"))
         self.console = console(self.stdout, no_color=options["no_color"], colour=options["force_color"])
         with usable_database(is_needed=self.needs_database), in_one_line(), unread():
@@ -87,7 +87,7 @@ class JimCommand(BaseCommand, ABC):
         return clock.now()
 
     def tell(self, facts: Any, show: Callable[[], None]) -> None:
-        """The facts for programs, or what `show` prints for people."""
+        """Print the facts as JSON, or call `show` to print them for people."""
         if not self.is_json:
             show()
             return
@@ -95,20 +95,20 @@ class JimCommand(BaseCommand, ABC):
         self.stdout.write(f"{text}\n")
 
     def say(self, text: str, style: str = "") -> None:
-        """Lines that the terminal may break."""
+        """Print lines that the terminal may wrap."""
         for line in text.splitlines():
             self.console.print(Text(printable(line)), style=style, soft_wrap=True)
 
     def columns(
         self, columns: Mapping[str, Sequence[str | Text]], *, spare: Sequence[str] = (), rest: str = ""
     ) -> None:
-        """A table; `rest` says what is not in it."""
+        """Print a table; `rest` says what was left out."""
         self.console.print(table(columns, width=self.console.width, spare=spare))
         if rest:
             self.console.print(Text(rest), style="bright_black")
 
     def facts(self, facts: Sequence[tuple[str, str | Text]]) -> None:
-        """Names and what there is to say about them, below each other."""
+        """Print names and values, one per line."""
         drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
         drawn.add_column(style="bright_black", no_wrap=True)
         drawn.add_column(overflow="fold")
@@ -118,7 +118,7 @@ class JimCommand(BaseCommand, ABC):
 
 
 def console(stdout: Any, *, no_color: bool = False, colour: bool = False) -> Console:
-    """Colours and the width of the window on a terminal; else neither, unless COLUMNS says so."""
+    """Use colours and the window's width on a terminal, else neither unless COLUMNS is set."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every glyph
     is_piped = not stdout.isatty() and not os.environ.get("COLUMNS")
@@ -135,13 +135,13 @@ def console(stdout: Any, *, no_color: bool = False, colour: bool = False) -> Con
 
 class Screen(Console):
     def on_broken_pipe(self) -> None:
-        """Rich would end the process with an exit code that means something else here."""
+        """Let `unread` handle it: Rich would exit with a code that means something else here."""
         raise BrokenPipeError
 
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """What the models refuse is said in one line, with an exit code and without a traceback."""
+    """Turn errors of the models into one line with an exit code, without a traceback."""
     try:
         yield
     except (Overlapping, Conflict) as refused:
@@ -150,7 +150,7 @@ def in_one_line() -> Iterator[None]:
         raise CommandError(printable(str(refused)), returncode=WRONG) from None
     except ValidationError as error:
         raise CommandError(printable(complaints(error)), returncode=WRONG) from None
-    except UnicodeEncodeError as error:  # a shell gives arguments as bytes, and no database stores these
+    except UnicodeEncodeError as error:  # arguments are bytes, which may not be UTF-8
         raise CommandError(
             printable(f"“{error.object[:100]}” is not UTF-8 text."), returncode=WRONG
         ) from None
@@ -160,17 +160,17 @@ def in_one_line() -> Iterator[None]:
 
 @contextmanager
 def unread() -> Iterator[None]:
-    """Whoever reads the output may have seen enough before its end."""
+    """Ignore that the reader of a pipe has closed it."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # What Python still tries to write at its end goes nowhere.
+        # Python flushes the output once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complaints(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
-    """Each with its field, by the name that it has in a shell."""
+    """Join error messages, each with its field, by the name of its option."""
     by_field = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
     return " ".join(
         f"{(names or {}).get(name, name)}: {' '.join(texts)}"
@@ -183,7 +183,7 @@ def complaints(error: ValidationError, names: Mapping[str, str] | None = None) -
 def table(
     columns: Mapping[str, Sequence[str | Text]], *, width: int = WIDE, spare: Sequence[str] = ()
 ) -> Table:
-    """Without columns that would say nothing; in a narrow window, some of the spare ones go as well."""
+    """Build a table without empty columns and, in a narrow window, without some of the spare ones."""
     kept = {name: cells for name, cells in columns.items() if any(str(cell) for cell in cells)}
     for name in spare:
         if _room(kept) > width:
@@ -197,7 +197,7 @@ def table(
 
 
 def _room(columns: Mapping[str, Sequence[str | Text]]) -> int:
-    """What they need at least: what is long may take several lines."""
+    """Return the least width of the columns; long cells are wrapped."""
     return sum(GAP + min(_widest(name, cells), SHORT) for name, cells in columns.items()) - GAP
 
 
@@ -206,7 +206,7 @@ def _widest(name: str, cells: Sequence[str | Text]) -> int:
 
 
 def state(name: str, *, of: str = "") -> Text:
-    """With its glyph and colour; `of` names the state whose tone it has, if that is another."""
+    """Show a state with its glyph and colour; `of` names another state whose tone to use."""
     tone = words.tone(of or name)
     return Text(f"{words.TONES[tone][0]} {words.said(name)}", style=STYLES[tone]) if name else Text()
 
@@ -220,7 +220,7 @@ def on_clock(at: datetime | None, zone: tzinfo = UTC) -> str:
 
 
 def printable(text: str) -> str:
-    """One line without anything that moves the cursor of a terminal: errors and notes may hold that."""
+    """Return one line without control characters, which errors and notes may contain."""
     return "".join(each if each.isprintable() else " " if each.isspace() else REPLACEMENT for each in text)
 
 

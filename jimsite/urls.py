@@ -8,10 +8,10 @@ from django.views.generic import RedirectView
 from api.metrics import Metrics
 from jimsite.health import healthz
 
-handler400 = "jimsite.mishaps.bad_request"
-handler403 = "jimsite.mishaps.forbidden"
-handler404 = "jimsite.mishaps.not_found"
-handler500 = "jimsite.mishaps.broken"
+handler400 = "jimsite.error_pages.bad_request"
+handler403 = "jimsite.error_pages.forbidden"
+handler404 = "jimsite.error_pages.not_found"
+handler500 = "jimsite.error_pages.broken"
 
 urlpatterns = [
     path("admin/", admin.site.urls),

@@ -1,5 +1,7 @@
-"""Commands that have verbs, such as `limit set` and `limit delete`. Most verbs are Operations: what pages and
-admin ask in a form, a command takes as options, and what they confirm, it asks on the terminal."""
+"""Commands with verbs, such as `limit set` and `limit delete`.
+
+Most verbs are Operations: the fields of their form become options, and the terminal asks for confirmation.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ from schedules.models import Refused
 from .form_options import FormOptions
 from .terminal import WRONG, JimCommand, complaints, printable
 
-# How a question ends. What stands before it says what the verb does.
+# A question at the end of a text that says what the operation does.
 _QUESTION = re.compile(r"(^|(?<=[.;] ))[^.;?]*\?\s*$")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a verb is about: how it is named in a shell, and found. `find` raises Refused."""
+    """The objects of a verb: how they are named on the command line. `find` raises Refused."""
 
     metavar: str
     help: str
@@ -52,15 +54,17 @@ class Verb:
 
 
 class OperatingCommand(JimCommand):
-    """A command that can do what Operations do."""
+    """A command that performs Operations."""
 
     def ask_operation(self, parser: CommandParser, operation: Operation[Any], target: Target) -> None:
         parser.add_argument("targets", nargs="+", metavar=target.metavar, help=target.help)
         FormOptions(operation.form).ask(parser)
         if operation.is_final:
-            parser.add_argument("--dry-run", action="store_true", help="only say what it would do")
             parser.add_argument(
-                "--yes", action="store_true", help="do not ask for confirmation; needed in scripts"
+                "--dry-run", action="store_true", help="show what would happen without doing it"
+            )
+            parser.add_argument(
+                "--yes", action="store_true", help="do not ask for confirmation; required in scripts"
             )
 
     def operate(self, operation: Operation[Any], target: Target, options: dict[str, Any]) -> None:
@@ -100,25 +104,27 @@ class OperatingCommand(JimCommand):
             raise CommandError(printable(" ".join(declined.values())), returncode=WRONG)
 
     def _rehearse(self, operation: Operation[Any], named: Mapping[str, Model]) -> None:
-        told = [(text, row, operation.applies(row), operation.about(row)) for text, row in named.items()]
+        rehearsed = [(text, row, operation.applies(row), operation.about(row)) for text, row in named.items()]
         would = [
             {"target": text, "is_possible": is_possible, "about": about}
-            for text, _, is_possible, about in told
+            for text, _, is_possible, about in rehearsed
         ]
         lines = [
             f"Would {operation.label.lower()} “{row}”{f': {about}' if about else ''}."
             if is_possible
-            else f"“{row}” would stay as it is."
-            for _, row, is_possible, about in told
+            else f"“{row}” would not change."
+            for _, row, is_possible, about in rehearsed
         ]
         facts = {"dry_run": True, "would": would}
         self.tell(facts, lambda: self.say("\n".join(lines)))
 
     def _confirm(self, operation: Operation[Any], rows: Sequence[Model]) -> None:
-        """Ask on the terminal, and write nothing of it to standard output."""
+        """Ask on the terminal, through standard error."""
         if not (sys.stdin is not None and sys.stdin.isatty()):
-            raise Refused("This cannot be undone: say --yes to do it, or --dry-run to see what it would do.")
-        about = (f"{row} ({said})" if (said := operation.about(row)) else str(row) for row in rows)
+            raise Refused(
+                "This cannot be undone. Use --yes to confirm, or --dry-run to see what would happen."
+            )
+        about = (f"{row} ({remark})" if (remark := operation.about(row)) else str(row) for row in rows)
         self.stderr.write(printable(f"{'; '.join(about)}."), str)
         self.stderr.write(f"{operation.question} [y/N] ", str, ending="")
         self.stderr.flush()
@@ -127,7 +133,7 @@ class OperatingCommand(JimCommand):
 
 
 class VerbsCommand(OperatingCommand):
-    """A command whose first argument says what to do."""
+    """A command whose first argument is a verb."""
 
     verb = ""
 
@@ -138,16 +144,16 @@ class VerbsCommand(OperatingCommand):
         self.parsers: dict[str, CommandParser] = {}
         chosen = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
         for verb in self.verbs():
-            told = verb.help.replace("%", "%%")
+            text = verb.help.replace("%", "%%")
             own = chosen.add_parser(
                 verb.name,
-                help=told,
-                description=told,
+                help=text,
+                description=text,
                 epilog=parser.epilog,
                 formatter_class=parser.formatter_class,
             )
             verb.ask(own)
-            own.add_argument("--json", action="store_true", help="for programs")
+            own.add_argument("--json", action="store_true", help="print JSON")
             _also_take(own, parser)
             self.parsers[verb.name] = own
 
@@ -170,24 +176,32 @@ class VerbsCommand(OperatingCommand):
         *,
         but: Collection[str] = (),
     ) -> Iterable[Verb]:
-        """Make a verb of each of the model's Operations."""
+        """Yield a verb for each of the model's Operations."""
         for operation in offered_for(model):
             if operation.name not in but:
                 yield Verb(
                     operation.name,
-                    _QUESTION.sub("", operation.question).strip() or f"{operation.label}.",
+                    _as_help(operation),
                     partial(self.operate, operation, target),
                     partial(self.ask_operation, operation=operation, target=target),
                 )
 
     def _named_here(self) -> dict[str, str]:
-        """Name the option of each field."""
+        """Return the option of each field."""
         actions = self.parsers[self.verb]._actions
         return {each.dest: each.option_strings[0] for each in actions if each.option_strings}
 
 
+def _as_help(operation: Operation[Any]) -> str:
+    """Turn “Skip this event? It …” into “Skip this event. It …”, and leave out a question at the end."""
+    question, _, effect = operation.question.partition("?")
+    if not re.search("[.;] ", question):
+        return f"{question}.{effect}"
+    return _QUESTION.sub("", operation.question).strip() or f"{operation.label}."
+
+
 def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
-    """Find what was named, by what was typed; each row once."""
+    """Find the named rows by the text that was typed; each row once."""
     found: dict[str, Any] = {}
     for text in texts:
         row = target.find(text)
@@ -197,7 +211,7 @@ def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _also_take(own: CommandParser, parser: CommandParser) -> None:
-    """Take after the verb as well what all commands take."""
+    """Accept the options of all commands after the verb as well."""
     for action in parser._actions:
         if action.option_strings and action.dest not in ("help", "version"):
             again = copy.copy(action)
@@ -206,5 +220,5 @@ def _also_take(own: CommandParser, parser: CommandParser) -> None:
 
 
 def _plain(words: str) -> str:
-    """Leave out the links that pages show."""
+    """Remove the markup that pages show."""
     return html.unescape(strip_tags(words)) if isinstance(words, SafeData) else str(words)

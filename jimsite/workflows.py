@@ -1,6 +1,6 @@
-"""An example that runs: files that belong together are combined, and a report says each day which.
+"""An example workflow that combines pairs of files and writes a daily report.
 
-It is there while the folder `inbox` of the data folder is, which `manage.py demo` makes.
+It is enabled while the data folder has a folder `inbox`, which `manage.py demo` creates.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def outbox() -> Path:
 
 
 class WatchFolder(Producer):
-    """Publishes each file once; one that was changed is another one."""
+    """Publishes each file once; a changed file counts as a new one."""
 
     title = "Watch the folder"
     every = "10s"
@@ -55,7 +55,7 @@ class WatchFolder(Producer):
         return sorted(found)
 
     def found(self, now: datetime) -> dict[str, str]:
-        """By message id; what somebody may still be writing waits for the next look."""
+        """Return file names by message id, without files that may still be being written."""
         if not inbox().is_dir():
             return {}
         with os.scandir(inbox()) as entries:
@@ -66,7 +66,7 @@ class WatchFolder(Producer):
 
 
 class Combine(Consumer):
-    """Waits until both files of a name are there, and makes one of them."""
+    """Combines two files of the same name when both exist."""
 
     title = "Combine what belongs together"
     subscribe = ["inbox-files"]
@@ -84,7 +84,7 @@ class Combine(Consumer):
     def prepared(self, stem: str, events: Sequence[Pending]) -> Prepared:
         is_there = all((inbox() / f"{stem}{suffix}").is_file() for suffix in PAIR)
         if not is_there:
-            return Prepared(reserve=events, title=f"{stem} was taken away")
+            return Prepared(reserve=events, title=f"{stem} was removed")
         return Prepared(reserve=events, data=stem, title=f"Combined {stem}")
 
     def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
@@ -108,7 +108,7 @@ class Combine(Consumer):
 
 
 class Report(Consumer):
-    """One file a day with what was combined on the day before."""
+    """Writes a report of the files that were combined on the day before."""
 
     title = "Report of the day"
     subscribe = ["combined-files"]
@@ -150,13 +150,13 @@ class Inbox(Workflow):
 
 
 def beginning(path: Path) -> str:
-    """People may drop a file of any size and encoding."""
+    """Read the start of a file, which may have any size and encoding."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         return file.read(MOST_CHARS)
 
 
 def write_once(path: Path, text: str, key: str) -> str:
-    """Whole or not at all, and with the key by which it is known again."""
+    """Write a file atomically, marked with the key by which it is recognised."""
     draft = path.with_name(f".{key}")
     try:
         path.parent.mkdir(exist_ok=True)

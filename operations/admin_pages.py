@@ -1,4 +1,4 @@
-"""What all admin pages of JIM have in common."""
+"""Base classes of JIM's admin pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 else:
 
     class ModelAdmin(admin.ModelAdmin):
-        """Django's own takes no type parameter at run time."""
+        """Adds the type parameter, which Django's class does not accept at run time."""
 
         def __class_getitem__(cls, parameter: object) -> type[ModelAdmin]:
             return cls
@@ -55,7 +55,7 @@ M = TypeVar("M", bound=Model)
 
 
 class PlainSearch(ModelAdmin[M]):
-    """Finds what contains the text as it was typed; for Django, a mere quotation mark is in everything."""
+    """Searches for the text exactly as typed; Django treats quotation marks as special."""
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -66,12 +66,15 @@ class PlainSearch(ModelAdmin[M]):
         found = Q(*[(f"{name}__icontains", text) for name in names], _connector=Q.OR)
         return queryset.filter(found), False
 
-    # Columns that a link of ours narrows a list down by, besides its filters.
+    # Columns by which links of JIM filter a list, besides its filters.
     linked_by: ClassVar[tuple[str, ...]] = ()
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow what the filters of the list use. Django allows every lookup of every column, and some of
-        them fail in the database: patterns, numbers that are too large, lookups of JSON."""
+        """Allow only what the filters of the list use.
+
+        Django allows every lookup of every column, and some of them fail in the database: patterns, numbers
+        that are too large, lookups of JSON.
+        """
         name = lookup.removesuffix("__exact").removesuffix("__isnull")
         is_offered = name in self._filtered_by(request)
         return is_offered and super().lookup_allowed(lookup, value, request)
@@ -84,7 +87,7 @@ class PlainSearch(ModelAdmin[M]):
 
 
 class JimAdmin(PlainSearch[M]):
-    """Nothing is ever deleted, and what happened is kept as activities instead of admin log entries."""
+    """Pages without deletion, whose changes are recorded as activities instead of admin log entries."""
 
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
@@ -109,7 +112,7 @@ class JimAdmin(PlainSearch[M]):
         )
 
     def get_view_on_site_url(self, obj: Any = None) -> str | None:
-        """Straight to its own page, for rows that have one."""
+        """Return the page of a row outside the admin, if it has one."""
         return obj.get_absolute_url() if hasattr(obj, "get_absolute_url") else None
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -122,11 +125,11 @@ class JimAdmin(PlainSearch[M]):
         return None
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> NoReturn:
-        raise Http404(f"There is no {opts.verbose_name} {object_id}.")
+        raise Http404(f"{capfirst(opts.verbose_name)} {object_id} was not found.")
 
 
 class KnownValues(ABC, admin.SimpleListFilter):
-    """Filters a column by values that are known without asking a table of millions for them."""
+    """A filter by values that are known without a query on a large table."""
 
     @abstractmethod
     def values(self) -> Iterable[str]: ...
@@ -139,7 +142,7 @@ class KnownValues(ABC, admin.SimpleListFilter):
 
 
 class InWords(admin.ChoicesFieldListFilter):
-    """The states of a column, as badges say them."""
+    """A filter by the states of a column, written as in badges."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         everything, *states = super().choices(changelist)
@@ -148,7 +151,7 @@ class InWords(admin.ChoicesFieldListFilter):
 
 
 class RecordAdmin(JimAdmin[M]):
-    """Rows that only the engine writes."""
+    """Read-only pages of rows that only JIM itself writes."""
 
     change_form_template = "admin/record.html"
     change_list_template = "admin/endless_list.html"
@@ -162,13 +165,13 @@ class RecordAdmin(JimAdmin[M]):
         return False
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> NoReturn:
-        raise Http404("Nobody changes records, so they have no history.")
+        raise Http404("Records cannot be changed, so they have no history.")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return EndlessChangeList
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Only those that have something to say about this row."""
+        """Show only the fields that have a value."""
         fields = super().get_fields(request, obj)
         return [name for name in fields if obj is None or self._value(name, obj) not in (None, "", NOTHING)]
 
@@ -177,7 +180,7 @@ class RecordAdmin(JimAdmin[M]):
 
 
 class EndlessChangeList(ChangeList):
-    """Pages by key, in the order of the key: a table of millions is neither counted nor skipped through."""
+    """A list paged by key in the order of the key, so that a large table is never counted or skipped."""
 
     older: str | None
 
@@ -200,6 +203,8 @@ class EndlessChangeList(ChangeList):
 
 
 class OperationsAdmin(JimAdmin[M]):
+    """Pages with the operations of a model as buttons and list actions."""
+
     @property
     def operations(self) -> Sequence[Operation[Any]]:
         return offered_for(self.model)
@@ -218,7 +223,7 @@ class OperationsAdmin(JimAdmin[M]):
     def operation_view(self, request: HttpRequest, name: str) -> HttpResponse:
         operation = next((each for each in self.operations if each.name == name), None)
         if operation is None:
-            raise Http404(f"There is no operation {name}.")
+            raise Http404(f"Operation {name} was not found.")
         if not (operation.is_allowed(request) and self.has_view_permission(request)):
             raise PermissionDenied
         targets = self._targets(request)
@@ -267,10 +272,10 @@ class OperationsAdmin(JimAdmin[M]):
     def _targets(self, request: HttpRequest) -> list[M]:
         ids = set(request.GET.getlist("id"))
         if not all(self._is_id(text) for text in ids):
-            raise Http404("That is no id.")
+            raise Http404("An id is invalid.")
         targets = list(self.get_queryset(request).filter(pk__in=ids).order_by("pk")[:MOST_AT_ONCE])
         if not targets or len(targets) != len(ids):
-            raise Http404("Not all of these exist.")
+            raise Http404("Some of the selected rows do not exist.")
         return targets
 
     def _is_id(self, text: str) -> bool:
@@ -281,7 +286,7 @@ class OperationsAdmin(JimAdmin[M]):
     def _rehearse(
         self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
     ) -> list[str]:
-        """What it would do to each of them; nothing if there is something wrong with the answers."""
+        """Describe what the operation would do to each target; nothing if the answers are invalid."""
         shown, now = [], clock.now()
         for target in targets:
             try:
@@ -331,20 +336,20 @@ class OperationsAdmin(JimAdmin[M]):
 def _ask(
     admin: OperationsAdmin[Any], request: HttpRequest, chosen: QuerySet[Any], *, operation: Operation[Any]
 ) -> HttpResponse | None:
-    """From a list's action to the page that asks."""
+    """Redirect from a list action to the confirmation page."""
     ids = list(chosen.order_by().values_list("pk", flat=True)[: MOST_AT_ONCE + 1])
     if len(ids) > MOST_AT_ONCE:
-        admin.message_user(request, f"Choose at most {MOST_AT_ONCE} at once.", messages.ERROR)
+        admin.message_user(request, f"Select at most {MOST_AT_ONCE} rows at a time.", messages.ERROR)
         return None
     return HttpResponseRedirect(admin.operation_url(operation.name, ids))
 
 
 class VerbsAdmin(OperationsAdmin[M]):
-    """Forms that are saved by a verb of their model, which may still refuse what the form let through."""
+    """Pages whose forms are saved by a method of the model, which may refuse what the form accepted."""
 
     def get_form(self, request: HttpRequest, obj: M | None = None, *args: Any, **kwargs: Any) -> Any:
         form: Any = super().get_form(request, obj, *args, **kwargs)
-        form.unsaved = unsaved_of(request)  # a class of this request's own
+        form.unsaved = unsaved_of(request)  # Django makes a new class for each request
         return form
 
     def changeform_view(
@@ -357,7 +362,7 @@ class VerbsAdmin(OperationsAdmin[M]):
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
         except Unsaved as unsaved:
-            # Rolled back. The same page again, with all that was typed and the reason where it belongs.
+            # The transaction was rolled back: show the page again with the input and the errors.
             setattr(request, "unsaved", unsaved)  # noqa: B010 Django's class does not know it
             return super().changeform_view(request, object_id, form_url, extra_context)
 
@@ -367,7 +372,7 @@ class VerbsAdmin(OperationsAdmin[M]):
         return []
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        """Its activities are its history."""
+        """Redirect to the activities of the row."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         query = urlencode({"target_type": str(self.opts.model_name), "target_id": object_id})
@@ -379,7 +384,7 @@ def unsaved_of(request: HttpRequest) -> Unsaved:
 
 
 def admin_link(row: Model, text: str) -> SafeString:
-    """To its page in the admin."""
+    """Link to the page of a row in the admin."""
     url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[quote(row.pk)])
     return format_html('<a href="{}">{}</a>', url, text)
 

@@ -1,4 +1,4 @@
-"""What is wrong with what a person wrote, and where: each error names its field by a path.
+"""Validation errors that name their field by a path.
 
 Models raise Django's ValidationError with dotted paths as keys, such as `steps.1.config.url`. Pages, admin,
 API and files place the messages by these paths; none of them reads the messages.

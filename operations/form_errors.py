@@ -1,4 +1,4 @@
-"""Forms that a verb of their model saves: the model may still refuse what the form let through."""
+"""Forms that a method of their model saves, which may refuse what the form accepted."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from django.core.exceptions import ValidationError
 
 from .field_errors import FieldError, field_errors, in_words, path_of
 
-NO_VERSION = "This form does not say which version it changes. Reload the page and make your change again."
+NO_VERSION = "The form does not say which version it changes. Reload the page and make your change again."
 
 
 def complain(form: forms.BaseForm, error: ValidationError) -> None:
-    """At the fields that it is about, as far as the form has them."""
+    """Add each error to its field, or to the form if it has no such field."""
     for each in field_errors(error):
         form.add_error(*placed(form, each))
 
 
 def placed(form: forms.BaseForm, error: FieldError) -> tuple[str | None, str]:
-    """Find the field for an error, and what to say there: one field may hold many settings as JSON."""
-    # The one rule that is about the whole of something is about its name.
+    """Return the field of an error and its message; one field may hold many settings as JSON."""
+    # The only rule about a whole object is that its name is unique.
     head, *inner = error.path or ("name",)
     if head not in form.fields:
         return None, str(error)
@@ -28,7 +28,7 @@ def placed(form: forms.BaseForm, error: FieldError) -> tuple[str | None, str]:
 
 
 class Unsaved(Exception):
-    """What the model said when the forms had nothing left to say: shown on the same page, by field."""
+    """The errors of the model after the forms were valid; shown on the same page by field."""
 
     def __init__(self, errors: dict[str, list[str]], *, refusal: str = "") -> None:
         self.own: list[FieldError] = []
@@ -44,7 +44,7 @@ class Unsaved(Exception):
 
 
 class VerbForm:
-    """A model form that a verb saves. What the form says of a field hides what the model would add to it."""
+    """A model form that a model method saves. For a field with form errors, model errors are hidden."""
 
     unsaved = Unsaved({})
 

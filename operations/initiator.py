@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 @dataclass(frozen=True)
 class Initiator:
-    """Who asked: kept as text, so that it outlives the user, key or schedule."""
+    """Who or what asked for a change. Stored as text, so that it outlives the user, token or schedule."""
 
     type: str
     id: str
@@ -31,15 +31,15 @@ class Initiator:
 
     @classmethod
     def command(cls, name: str) -> Initiator:
-        """A command in a shell, and whose shell that is."""
+        """Name a command and the operating system's user who runs it."""
         return cls.system(f"{name} ({_shell_user()})")
 
 
 def _shell_user() -> str:
-    """As the operating system knows them: environment variables can say anything."""
+    """Ask the operating system, as environment variables can be set to anything."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in a container, it may be a number without a name
+    except KeyError:  # a container may use an id without a name
         return f"uid {os.getuid()}"
 
 

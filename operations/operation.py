@@ -1,4 +1,4 @@
-"""Verbs that pages and the admin offer. Each asks on a page of its own before it does anything."""
+"""Operations that pages and the admin offer. Each has a confirmation page."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Declined(Exception):
-    """It cannot be done; says why, as text or safe markup."""
+    """The operation was refused; the message is text or safe markup."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What was done, and the page that shows it.
+    """The message about a completed operation, and the page to show next.
 
-    `reveal` is safe markup that is shown once, in the answer itself: it must not be kept until the next page.
+    `reveal` is safe markup that is shown once, in the response itself, and never stored in the session.
     """
 
     message: str
@@ -46,12 +46,14 @@ class Done:
 
 
 class OnceForm(forms.Form):
-    """Asks for the same thing however often it is sent, as by a double click: `key` tells."""
+    """A form with a hidden key, by which a repeated submission such as a double click is recognised."""
 
     key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
 
 
 class Operation(ABC, Generic[M]):
+    """Something that a person can do with rows of a model, after a confirmation."""
+
     name: ClassVar[str]
     label: ClassVar[str]
     permission: ClassVar[str]
@@ -62,22 +64,22 @@ class Operation(ABC, Generic[M]):
 
     @abstractmethod
     def perform(self, target: M, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
-        """May raise Declined, or ValidationError about the answers."""
+        """Do it; may raise Declined, or ValidationError about the answers."""
 
     def rehearse(self, target: M, *, answers: dict[str, Any], now: datetime) -> str:
-        """What it would do, as safe markup, for those that show it first; may raise as `perform` does."""
+        """Describe what `perform` would do, as safe markup; may raise the same errors."""
         return ""
 
     def ask(self, targets: Sequence[M], asked: QueryDict, given: QueryDict | None = None) -> forms.Form:
-        """The form of its page, whose address is `asked`; with the answers, once they are given."""
+        """Build the form of the confirmation page from its query and the submitted answers, if any."""
         return self.form(given)
 
     def about(self, target: M) -> str:
-        """What to know about one of them before it is done."""
+        """Return a remark about one target for the confirmation page."""
         return ""
 
     def applies(self, target: M) -> bool:
-        """Whether its button is shown; `perform` decides anew."""
+        """Tell whether to show the button; `perform` checks again."""
         return True
 
     def is_allowed(self, request: HttpRequest) -> bool:
@@ -88,7 +90,7 @@ _offered: dict[str, list[Operation[Any]]] = {}
 
 
 def offer(model: type[Model], *operations: Operation[Any], first: bool = False) -> None:
-    """Offer them for rows of a model, after those of other apps or before. Modules `operations` call it."""
+    """Offer operations on rows of a model, after those of other apps or before (`first`)."""
     known = _offered.setdefault(model._meta.label, [])
     known[0 if first else len(known) :] = [*operations, *(known if first else ())]
 
@@ -100,14 +102,14 @@ def offered_for(model: type[Model]) -> Sequence[Operation[Any]]:
 
 @cache
 def load_operations() -> None:
-    """Load the module `operations` of each app, when a page first needs it: workers have no use for forms."""
+    """Load the module `operations` of each app when a page first needs it; workers need no forms."""
     autodiscover_modules("operations")
 
 
 def perform_each(
     request: HttpRequest, operation: Operation[Any], targets: Sequence[Model], form: forms.Form
 ) -> list[Done] | None:
-    """One after the other, each on its own, and each told; None if the answers turned out to be wrong."""
+    """Perform the operation on each target with a message for each; None if the answers are invalid."""
     assert request.user.is_authenticated
     by, now, done = Initiator.user(request.user), clock.now(), []
     for target in targets:
@@ -125,7 +127,7 @@ def perform_each(
 
 
 def answers_of(request: HttpRequest) -> str:
-    """What was typed, to tell whether it is still what was rehearsed."""
+    """Encode the answers so that they can be compared with those given for the dry run."""
     return urlencode(
         sorted((n, v) for n, v in request.POST.items() if n not in ("csrfmiddlewaretoken", "rehearsed"))
     )

@@ -6,7 +6,7 @@ from django.apps import AppConfig
 class SchedulesConfig(AppConfig):
     name = "schedules"
     default_auto_field = "django.db.models.BigAutoField"
-    verbose_name = "What and when"
+    verbose_name = "Schedules"
 
     def ready(self) -> None:
         from activities.models import RESTRICTED

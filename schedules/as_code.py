@@ -1,7 +1,6 @@
-"""Schedules, calendars and templates as a file that people review.
+"""Schedules, calendars and templates as a YAML file that people review.
 
-It says what a person has defined, and nothing of what became of it: no counters, no times that have passed,
-not whether somebody has paused it.
+The file holds definitions only: no counters, no past times, no pauses.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ from .spec.exclusions import calendar_items
 from .spec.wording import listed
 
 VERSION = 1
+# The permissions to read what schedules share.
+TO_READ = {"calendars": "schedules.view_sharedcalendar", "templates": "schedules.view_tasktemplate"}
 CHUNK = 500
 FROM_THE_START = re.compile(r"@@ -[01]\b")
 
@@ -47,7 +48,7 @@ TEMPLATE = shape_of(TaskTemplate, ("name", *TaskTemplate.EDITABLE))
 
 @dataclass(frozen=True)
 class Selection:
-    """What goes into a file."""
+    """The schedules, calendars and templates of a file."""
 
     schedules: Sequence[Schedule]
     calendars: Iterable[SharedCalendar] = ()
@@ -55,12 +56,12 @@ class Selection:
 
 
 def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
-    """The open schedules of these names and with all of these tags, and what they use; else everything."""
+    """Select open schedules by names and tags, with what they use; by default everything."""
     schedules = Schedule.objects.open().tagged(*tags)
     within = f" with the tag {listed([f'“{tag}”' for tag in tags])}" if tags else ""
     known = {name.lower(): (pk, name) for pk, name in schedules.values_list("pk", "name")}
     if tags and not known:
-        raise Refused(f"There is no schedule{within}.")
+        raise Refused(f"No schedule{within} was found.")
     keys = [unicodedata.normalize("NFC", name.strip()).lower() for name in names]
     for name, key in zip(names, keys, strict=True):
         if key not in known:
@@ -75,7 +76,7 @@ def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
 
 
 def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
-    """Each with the steps that belong to it, and not with those of an edit that came in between."""
+    """Read schedules with their steps; repeat those that an edit changed in between."""
     found: dict[int, Schedule] = {}
     moved = schedules
     while rows := {row.pk: row for row in moved.prefetch_related("steps").iterator(chunk_size=CHUNK)}:
@@ -85,13 +86,18 @@ def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
     return list(found.values())
 
 
+def needed_to_read(content: Mapping[str, Any]) -> list[str]:
+    """Return the permissions that reading this file takes, besides the one to view schedules."""
+    return [permission for title, permission in TO_READ.items() if title in content]
+
+
 def written(chosen: Selection) -> str:
     """Write a file; the same definitions give the same text on every database."""
     return as_yaml(document(chosen))
 
 
 def document(chosen: Selection) -> dict[str, Any]:
-    """What a file says."""
+    """Return the content of a file."""
     calendars = [calendar_entry(each.name, each.definition()) for each in _by_name(chosen.calendars)]
     templates = [template_entry(each.name, each.definition()) for each in _by_name(chosen.templates)]
     shared = {"calendars": calendars, "templates": templates}
@@ -113,7 +119,7 @@ def as_yaml(document: Mapping[str, Any]) -> str:
 
 
 def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition as a file shows it: in a fixed order, without what has its default."""
+    """Return a definition as a file shows it: in a fixed order, without defaults."""
     spec, steps = canonical_spec(definition["spec"]), definition["steps"]
     values = {
         **definition,
@@ -125,7 +131,7 @@ def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
-    """Of several steps, each says its index: readers would take a mere list for an order."""
+    """Return a step as a file shows it; of several, each has its index, as a list looks like an order."""
     always = () if alone else ("index",)
     if "template" in step:
         return _templated_entry(step, always)
@@ -138,7 +144,7 @@ def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
 
 
 def _templated_entry(step: Mapping[str, Any], always: Sequence[str]) -> dict[str, Any]:
-    """All that it says: a default is another value than the template's."""
+    """Return all written fields: a default may differ from the template's value."""
     values = {name: _sorted(step[name]) for name in ("index", "name", "template", *STEP) if name in step}
     is_usual = _is_default(STEP["index"], values["index"]) and "index" not in always
     return _without(values, "index") if is_usual else values
@@ -161,7 +167,7 @@ def calendar_entry(name: str, definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical_spec(spec: object) -> dict[str, object] | None:
-    """As it is stored; None if it is wrong."""
+    """Return the spec as it is stored, or None if it is invalid."""
     try:
         return _parsed(spec).as_json()
     except SpecError:
@@ -173,7 +179,7 @@ def started_in_words(definition: Mapping[str, Any]) -> str:
 
 
 def _parsed(spec: object) -> Spec:
-    """What its calendars exclude makes no difference to how it is written."""
+    """Parse a spec with empty calendars, which do not matter for how it is written."""
     return Spec.parse(spec, {name: [] for name in names_in(spec)})
 
 
@@ -185,7 +191,7 @@ def canonical_exclusions(excluded: object) -> list[object] | None:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """What differs between two definitions, in lines that begin with a space, - or +."""
+    """Yield the differences of two definitions in lines that begin with a space, - or +."""
     for change in compare(before, after):
         old, new = _lines(change.before, change.after), _lines(change.after, change.before)
         yield f"  {change.path}:"
@@ -197,7 +203,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def _lines(value: Any, other: Any) -> list[str]:
-    """Text as it is, all else as YAML; nothing for what is not there."""
+    """Return the lines of a text, or of other values as YAML; no lines for a missing value."""
     match value:
         case None:
             return ["null"] if isinstance(other, int) else []
@@ -209,7 +215,7 @@ def _lines(value: Any, other: Any) -> list[str]:
 
 
 def _by_name(rows: Iterable[Any]) -> list[Any]:
-    """Databases differ in how they sort."""
+    """Sort in Python, because databases sort differently."""
     return sorted(rows, key=lambda row: (row.name.lower(), row.name))
 
 
@@ -219,7 +225,7 @@ def _is_default(field: models.Field[Any, Any], value: object) -> bool:
 
 
 def _short_config(step_type: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Without the settings that its type would add by itself, in the order in which the type has them."""
+    """Return the config without defaults of its step type, in the order of the type's fields."""
     kind = step_types.get(step_type)
     order = [setting.name for setting in kind.fields] if kind else []
     names = sorted(config, key=lambda name: (order.index(name) if name in order else len(order), name))
@@ -242,7 +248,7 @@ def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _sorted(value: Any) -> Any:
-    """PostgreSQL forgets in which order the keys came."""
+    """Sort keys at all levels, because PostgreSQL does not keep their order."""
     match value:
         case dict():
             return {key: _sorted(value[key]) for key in sorted(value)}

@@ -1,4 +1,4 @@
-"""Files with schedules and what they share, read: what they say, in the right types, and where."""
+"""Reads files with schedules, calendars and templates, and checks types and places."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .spec.wording import shown
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_ENTRIES = 5_000
-# What a schedule may begin with; afterwards it is state, which files do not speak of.
+# Fields that only a new schedule takes from a file; later they are state.
 WHEN_NEW: Shape = {"paused": models.BooleanField()} | dict(shape_of(Schedule, ["remaining"]))
-# Whether something is wrong, not permitted, or was changed meanwhile.
+# The kind of problem: an error, a missing permission, or a change in the meantime.
 Code = Literal["invalid", "forbidden", "changed"]
 PLAIN: dict[str, Shape] = {"calendar": CALENDAR, "template": TEMPLATE}
 REFERENCE: Shape = {"template": models.CharField(null=True)}
 
 
 class Problem(NamedTuple):
-    """What is wrong with a file, and where: a line for people who wrote it, a path for programs."""
+    """An error in a file, with its line for people and its path for programs."""
 
     file: str
     line: int
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """One calendar, template or schedule of a file: what it says, in the right types, and where."""
+    """A calendar, template or schedule of a file: its values and their places."""
 
     kind: str
     name: str
@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """What makes it the same as another one: as the database sees it, capitals make no difference."""
+        """Return what identifies the entry; names are compared without case, as in the database."""
         return unicodedata.normalize("NFC", self.name.strip()).lower()
 
     @property
@@ -82,7 +82,7 @@ class Entry:
 
 @dataclass
 class Library:
-    """What several files say together."""
+    """The entries of several files."""
 
     calendars: dict[str, Entry] = field(default_factory=dict)
     templates: dict[str, Entry] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Library:
 
 @dataclass(frozen=True)
 class _Part:
-    """One object of a file, on its way to become an entry."""
+    """An object of a file that is being read into an entry."""
 
     file: str
     node: Node
@@ -140,7 +140,7 @@ class _Part:
         return isinstance(self.node.value, dict)
 
     def entry(self, kind: str) -> Entry | None:
-        """None if there is no telling what it is about."""
+        """Return the entry, or None if it cannot be identified."""
         name = self.node.inside("name").value if self.is_object else None
         if not isinstance(name, str) or not name.strip():
             self.complain(f"each {kind} needs its keys, with a name first: - name: …")
@@ -153,7 +153,7 @@ class _Part:
         return None if steps is None else Entry(kind, name, given, steps, self.file, self.node)
 
     def given(self, shape: Shape, *others: str) -> dict[str, Any]:
-        """Those values whose type is right."""
+        """Return the values of the right type."""
         self.refuse_unknown([*shape, *others])
         known: dict[str, Node] = {key: node for key, node in self.node.value.items() if key in shape}
         values = {key: node.plain() for key, node in known.items()}
@@ -164,7 +164,7 @@ class _Part:
         return {key: value for key, value in values.items() if not wrong[key]}
 
     def steps(self) -> list[dict[str, Any]] | None:
-        """None if one cannot be told from another."""
+        """Return the steps, or None if they cannot be told apart."""
         nodes = self.listed("steps")
         if nodes is None:
             return None
@@ -190,7 +190,7 @@ class _Part:
     def refuse_unknown(self, known: Sequence[str]) -> None:
         for key, node in self.node.value.items():
             if key not in known:
-                self.complain(f"there is no key “{key[:60]}”; {_advice(key, known)}", node)
+                self.complain(f"unknown key “{key[:60]}”; {_advice(key, known)}", node)
 
     def inner(self, node: Node, label: str = "") -> _Part:
         return _Part(self.file, node, self.where + label, self.problems)
@@ -209,7 +209,7 @@ def _version_complaint(document: Node) -> str:
         case version if version > VERSION:
             return f"version: {version} is newer than {VERSION}, which this JIM reads: use a newer JIM"
         case version if version < VERSION:
-            return f"version: there is no {version}; write version: {VERSION}"
+            return f"version: {version} is not supported; write version: {VERSION}"
     return ""
 
 
@@ -221,12 +221,12 @@ def _complaint(field: models.Field[Any, Any], value: Any) -> str:
 
 def _advice(key: str, known: Sequence[str]) -> str:
     if key in {each.name for each in Schedule._meta.get_fields()} and "steps" in known:
-        return "that is state, which no file sets"
+        return "files cannot set the state of a schedule"
     return hint(key, known)
 
 
 def _mentioned(node: Node, text: str) -> Node | None:
-    """The first key or text inside that a message shows."""
+    """Return the first key or text that a message mentions."""
     if isinstance(node.value, str):
         return node if shown(node.value) in text else None
     for key, inner in _inside(node):

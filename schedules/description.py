@@ -1,4 +1,4 @@
-"""All that there is to know about a schedule at a glance."""
+"""The overview of a schedule: state, counters, executions, next times."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.db.models import Count, Q
 
 from text.words import on_the_clock
 
-from .fates import pausing
 from .models import Backfill, Refused, Schedule
 from .models.occurrence import named_time
+from .outcomes import pausing
 from .spec import SpecError
 from .spec.explanation import Upcoming
 
@@ -33,7 +33,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Counters:
-    """`buffered` and `remaining` are of now, the others of all time."""
+    """The counters of a schedule; `buffered` and `remaining` are current, the others totals."""
 
     started: int
     skipped: int
@@ -71,7 +71,7 @@ class Result:
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """Of its times, `passed` were looked at, `added` became occurrences, and `waiting` of these wait."""
+    """The progress of a backfill: `passed` times were checked, `added` became occurrences, `waiting` wait."""
 
     id: int
     start_at: datetime
@@ -112,7 +112,7 @@ class Description:
 
 
 def describe(schedule: Schedule, *, now: datetime) -> Description:
-    """In a handful of statements, however long its history is."""
+    """Describe a schedule with few queries, however long its history is."""
     waiting = _waiting(schedule)
     return Description(
         name=schedule.name,
@@ -138,7 +138,7 @@ def describe(schedule: Schedule, *, now: datetime) -> Description:
 
 
 def state_of(schedule: Schedule) -> str:
-    """What it does now: running, paused, closed, broken, ended (no time or no run is left) or by hand."""
+    """Return active, paused, closed, broken, ended (no times or runs are left) or by hand."""
     if schedule.status == Schedule.Status.CLOSED:
         return "closed"
     try:
@@ -150,17 +150,12 @@ def state_of(schedule: Schedule) -> str:
     if schedule.is_paused:
         return "paused"
     if schedule.topics:
-        return "running"
+        return "active"
     if spec.is_manual:
         return "by hand"
     is_unfilled = schedule.processed_until is None
     has_ended = (schedule.next_run_at is None and not is_unfilled) or schedule.remaining == 0
-    return "ended" if has_ended else "running"
-
-
-def shown_state(state: str) -> str:
-    """Say “active” to people: executions run, while a schedule with this state may well be idle."""
-    return "active" if state == "running" else state
+    return "ended" if has_ended else "active"
 
 
 def _pause(schedule: Schedule) -> Pause:
@@ -174,7 +169,7 @@ def _pause(schedule: Schedule) -> Pause:
 
 
 def _waiting(schedule: Schedule) -> dict[int | None, int]:
-    """How many occurrences wait: of each backfill, and of none."""
+    """Count waiting occurrences by backfill."""
     pending = schedule.occurrences.pending().order_by()
     return dict(pending.values_list("backfill").annotate(Count("pk")))
 
@@ -211,7 +206,7 @@ def _running(schedule: Schedule, now: datetime) -> list[RunningExecution]:
 
 
 def _results(schedule: Schedule) -> list[Result]:
-    """The newest first."""
+    """Return the last executions, newest first."""
     rows = schedule.executions.filter(finished_at__isnull=False).select_related("occurrence")
     return [
         Result(
@@ -231,11 +226,11 @@ def _upcoming(schedule: Schedule, now: datetime) -> list[Upcoming]:
     try:
         return schedule.upcoming(TIMES, now=now)
     except Refused:
-        return []  # it is broken, which the state says
+        return []  # the state shows that the spec is invalid
 
 
 def _backfills(schedule: Schedule, waiting: Mapping[int | None, int]) -> list[BackfillProgress]:
-    """Those that are open, and those that are done but for what still waits."""
+    """Select backfills that are open, or done except for occurrences that still wait."""
     unfinished = Q(status=Backfill.Status.OPEN) | Q(pk__in=[pk for pk in waiting if pk is not None])
     return [
         BackfillProgress(
@@ -270,7 +265,7 @@ def _json(value: Any) -> Any:
 
 
 class Time(NamedTuple):
-    """`starts` is where its jitter puts it; `left_out_by` names whoever asked to leave it out."""
+    """An upcoming time; `starts` includes jitter, `left_out_by` names who asked to skip it."""
 
     at: datetime
     name: str
@@ -282,7 +277,7 @@ class Time(NamedTuple):
 
 
 def coming(schedule: Schedule, upcoming: Sequence[Upcoming]) -> list[Time]:
-    """The times to come, with those that are left out on request."""
+    """Return the upcoming times, including those to be skipped."""
     return sorted([*_occurring(schedule, upcoming), *_left_out(schedule)])
 
 

@@ -68,7 +68,7 @@ def _depth_complaint(value: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    """A whole number that no float can hold is none."""
+    """Tell whether a value is a finite number that a float can hold."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:

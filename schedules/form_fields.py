@@ -1,4 +1,4 @@
-"""What people type into one field, and what becomes of it."""
+"""Form fields that read what people type: lists, durations, times, tags, notes and JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Words(Lines):
         return [word.strip() for word in words if word.strip()]
 
     def run_validators(self, value: Any) -> None:
-        """A CharField's are about text."""
+        """Skip the validators of CharField: they check text."""
 
 
 class Seconds(forms.IntegerField):
@@ -142,29 +142,7 @@ class JSONText(forms.CharField):
         return _loaded(value) if value.strip() else {}
 
     def run_validators(self, value: Any) -> None:
-        """A CharField's are about text."""
-
-
-class AsShown(forms.CharField):
-    """What the other fields held when the page was shown, to tell which of them somebody has changed."""
-
-    widget = forms.HiddenInput
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(required=False, **kwargs)
-
-    def to_python(self, value: Any) -> Any:
-        try:
-            shown = strict_json.loads(value)
-        except (TypeError, ValueError):
-            return {}
-        return shown if isinstance(shown, dict) else {}
-
-    def run_validators(self, value: Any) -> None:
-        """A CharField's are about text."""
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        return False
+        """Skip the validators of CharField: they check text."""
 
 
 def _loaded(text: str) -> Any:

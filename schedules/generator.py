@@ -1,4 +1,4 @@
-"""Nominal times become occurrences: each once, cursor and rows in one transaction."""
+"""Turns nominal times into occurrences: each once, cursor and rows in one transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def fill(now: datetime) -> None:
-    """A first next time for schedules that have none yet; never moves one that is due."""
+    """Set the first next time of new schedules; never move one that is due."""
     while schedules := list(Schedule.objects.open().unfilled()[:SCHEDULES_PER_PASS]):
         for schedule in schedules:
             try:
@@ -42,9 +42,9 @@ def fill(now: datetime) -> None:
 
 
 def generate(now: datetime) -> None:
-    """Every nominal time up to `now` of every schedule, in passes; if these are not enough, at the next tick.
+    """Generate all nominal times up to `now`, in passes; what is left follows at the next tick.
 
-    What is recorded starts in between, so that schedules which are far behind hold up nobody.
+    Recorded times start in between, so that schedules that are far behind do not delay the others.
     """
     size = SCHEDULES_PER_PASS
     for _ in range(PASSES_PER_TICK):
@@ -53,14 +53,14 @@ def generate(now: datetime) -> None:
         done = _generate_some(now, size)
         if not done:
             return
-        # No more than a pass gets done with, which may be few if each has missed many.
+        # No more than one pass can handle; few, if each has missed many times.
         size = min(2 * done, SCHEDULES_PER_PASS)
     if Schedule.objects.due(now).exists():
         wake("jim_schedules")
 
 
 def backfill(now: datetime) -> None:
-    """A slice of each open backfill that has room; what is due now waits a moment for them at most."""
+    """Generate a slice of each open backfill that has room, without delaying due times for long."""
     due = Backfill.objects.due(now)
     rows = list(due.order_by("slice_at", "pk").only("pk", "schedule")[:BACKFILLS_PER_PASS])
     enough = time.monotonic() + BACKFILL_SECONDS
@@ -84,7 +84,8 @@ def _generate_or_cancel(row: Backfill, now: datetime) -> None:
         raise
     except Exception as error:
         logger.error("backfill %s cannot go on: %s", row.pk, error)
-        row.cancel(initiator=Initiator.system("backfill"), now=now, reason=f"It cannot go on: {error}")
+        reason = f"The backfill cannot continue: {error}"
+        row.cancel(initiator=Initiator.system("backfill"), now=now, reason=reason)
 
 
 def end_snoozes(now: datetime) -> None:
@@ -107,7 +108,7 @@ def _end_snooze(pk: int, now: datetime) -> None:
 
 
 def _generate_some(now: datetime, size: int) -> int:
-    """One batch; if the database refuses it, its schedules one by one, and the bad one is marked."""
+    """Generate one batch; if the database refuses it, try each schedule and mark the bad one."""
     try:
         with transaction.atomic():
             return _generate_batch(_least_behind_first(now), size, now)
@@ -120,7 +121,7 @@ def _generate_some(now: datetime, size: int) -> int:
 
 
 def _least_behind_first(now: datetime) -> ScheduleQuerySet:
-    """Those whose time has just come do not wait for those that have missed thousands."""
+    """Sort schedules so that punctual ones do not wait for those that missed thousands of times."""
     return Schedule.objects.due(now).order_by("-next_run_at")
 
 

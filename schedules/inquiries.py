@@ -1,3 +1,5 @@
+"""Forms and comparisons for the pages that explain a time and show revisions."""
+
 from __future__ import annotations
 
 import json
@@ -27,9 +29,9 @@ class WhyForm(forms.Form):
 
     @classmethod
     def asked(cls, request: HttpRequest, schedule: Schedule) -> WhyForm:
-        """Links name moments; the browser's field knows no offset, and shows them on the schedule's clock."""
+        """Return the form; a time from a link is shown in the schedule's time zone, as the field needs."""
         form = cls(request.GET if "at" in request.GET else None)
-        form.fields["at"].help_text = f"On the clock of {schedule.zone}."
+        form.fields["at"].help_text = f"In the time zone {schedule.zone}."
         at = form.cleaned_data["at"] if form.is_valid() else None
         if at is not None and at.tzinfo is not None:
             form.data = {"at": f"{at.astimezone(schedule.zone):%Y-%m-%dT%H:%M:%S}"}
@@ -37,7 +39,7 @@ class WhyForm(forms.Form):
 
 
 def comparison(revisions: Revisions, request: HttpRequest) -> dict[str, Any]:
-    """Of the two that were asked for; else of the newest one and the one before."""
+    """Compare the two requested revisions; by default the newest and the one before."""
     newest = len(revisions)
     after = _number(request.GET.get("to"), among=newest) or newest
     before = _number(request.GET.get("from"), among=newest) or max(after - 1, 1)
@@ -54,7 +56,7 @@ def comparison(revisions: Revisions, request: HttpRequest) -> dict[str, Any]:
 
 
 def _shown(change: Change) -> Change:
-    """With its values as text."""
+    """Return a change with its values as text."""
     before, after = (
         value if value is None or isinstance(value, str) else as_json(value)
         for value in (change.before, change.after)
@@ -71,7 +73,7 @@ def _revision(revisions: Revisions, number: int) -> Revision:
 
 
 def uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
-    """The first steps of open schedules that refer to it, one more than is shown, and what each says."""
+    """Return the first steps of open schedules that use it, one more than is shown."""
     steps = template.steps.exclude(schedule__status="closed").select_related("schedule")
     ordered = steps.order_by(Lower("schedule__name"), "index", "pk")
     return [(step, _own_words(step)) for step in ordered[: USERS_SHOWN + 1]]

@@ -1,4 +1,4 @@
-"""What can be done with a schedule, each on a page that asks first."""
+"""Operations on schedules, backfills, templates, calendars and secrets."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ class NoteForm(forms.Form):
         required=False,
         max_length=1000,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text="Why, for whoever finds it paused.",
+        help_text="Why the schedule is paused. Shown on its page.",
     )
 
 
 class PauseForm(NoteForm):
     until = WallTime(
-        required=False, help_text="It then resumes by itself. Empty: until somebody resumes it. {clock}"
+        required=False, help_text="When to resume automatically. Empty: pause until resumed by hand. {clock}"
     )
 
 
 class ResumeForm(forms.Form):
     missed = forms.ChoiceField(
-        label="Times that passed meanwhile",
+        label="Times that passed during the pause",
         choices=[
-            ("catch_up", "Catch up: start them by catch-up window and overlap policy"),
+            ("catch_up", "Catch up: start them as catch-up window and overlap policy allow"),
             ("discard", "Discard: record them as skipped"),
         ],
         initial="catch_up",
@@ -66,7 +66,7 @@ class ResumeForm(forms.Form):
 
 
 class SkipForm(forms.Form):
-    # A page that is sent twice, or after somebody else's, would leave out a time that nobody looked at.
+    # A form that is sent twice, or after another person's, would skip a time that was not shown.
     tokens = forms.RegexField(r"^[0-9]{1,18}:[0-9]{1,9}(,[0-9]{1,18}:[0-9]{1,9})*$", widget=forms.HiddenInput)
 
 
@@ -84,15 +84,15 @@ class BackfillForm(OnceForm):
         widget=forms.RadioSelect,
     )
     overlap = forms.ChoiceField(
-        label="Side by side",
+        label="Overlap policy",
         choices=Overlap.choices,
         initial=USUAL_OVERLAP,
-        help_text="What becomes of its times while others run. With “Allow all”, at most 10 run at a time.",
+        help_text="What to do while another execution runs. With “Allow all”, at most 10 run at once.",
     )
 
 
 class ScheduleOperation(Operation[Schedule]):
-    """Says what the schedule's verbs refuse as a message on the page."""
+    """An operation that shows refusals of the schedule as messages."""
 
     permission = permissions.RUN
 
@@ -122,8 +122,8 @@ class ScheduleOperation(Operation[Schedule]):
 class SkipNext(ScheduleOperation):
     name, label, form = "skip", "Skip next", SkipForm
     question = (
-        "The next automatic time is left out, and recorded as skipped when it comes. It can be taken back "
-        "until then. Skip it?"
+        "The next automatic time will not start and is recorded as skipped. You can undo this until then. "
+        "Skip the next time?"
     )
 
     def ask(
@@ -147,12 +147,12 @@ class SkipNext(ScheduleOperation):
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         tokens = dict(pair.split(":") for pair in answers["tokens"].split(","))
         at = schedule.skip_next(initiator=by, now=now, token=int(tokens.get(str(schedule.pk), 0)))
-        return Done(f"“{schedule}” leaves out {on_the_clock(at, schedule.zone)} {schedule.zone}.")
+        return Done(f"“{schedule}” will skip {on_the_clock(at, schedule.zone)} {schedule.zone}.")
 
 
 class Unskip(ScheduleOperation):
-    name, label, form = "unskip", "Take back a skip", UnskipForm
-    question = "The time that was to be left out occurs after all. Take the skip back?"
+    name, label, form = "unskip", "Undo skip", UnskipForm
+    question = "The time will start after all. Undo the skip?"
 
     def ask(
         self, targets: Sequence[Schedule], asked: QueryDict, given: QueryDict | None = None
@@ -169,14 +169,14 @@ class Unskip(ScheduleOperation):
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         at = datetime.fromisoformat(answers["at"])
         schedule.unskip(at, initiator=by, now=now)
-        return Done(f"“{schedule}” has its time {on_the_clock(at, schedule.zone)} {schedule.zone} again.")
+        return Done(f"“{schedule}” will not skip {on_the_clock(at, schedule.zone)} {schedule.zone}.")
 
 
 class AskBackfill(ScheduleOperation):
     name, label, form, is_rehearsed = "backfill", "Backfill", BackfillForm, True
     question = (
-        "Times of a past range are started, again or at last, as the schedule has them now. Live times never "
-        "wait behind them. Which?"
+        "Start the times of a past range, as the schedule defines them now. Regular times never wait behind "
+        "a backfill. Which times?"
     )
 
     def applies(self, schedule: Schedule) -> bool:
@@ -207,22 +207,22 @@ class AskBackfill(ScheduleOperation):
         asked: dict[str, Any] = {**_range_of(schedule, answers)}
         asked |= {name: answers[name] for name in ("which", "overlap", "key")}
         backfill = Backfill.objects.ask(schedule, **asked, initiator=by, now=now)
-        return Done(f"The backfill of “{schedule}” is on its way.", backfill.get_absolute_url())
+        return Done(f"The backfill of “{schedule}” has been queued.", backfill.get_absolute_url())
 
 
 class Pause(ScheduleOperation):
     name, label, form = "pause", "Pause", PauseForm
     question = (
-        "Automatic runs wait from now on; their times are still recorded. What is running goes on, "
-        "and runs by hand stay possible. Pause this?"
+        "Automatic runs wait until you resume; their times are still recorded. Running executions continue, "
+        "and manual runs stay possible. Pause now?"
     )
 
     def applies(self, schedule: Schedule) -> bool:
-        return schedule.status == Schedule.Status.RUNNING
+        return schedule.status == Schedule.Status.ACTIVE
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
-        if schedule.is_paused:  # its page offers no pause, so it came with a selection
-            raise Declined(f"“{schedule}” is already {schedule.pause_in_words}. It is left as it is.")
+        if schedule.is_paused:  # part of a selection: its own page does not offer a pause
+            raise Declined(f"“{schedule}” is already {schedule.pause_in_words}. Nothing was changed.")
         until = instant(schedule, answers["until"]) if answers["until"] else None
         schedule.pause(initiator=by, now=now, note=answers["note"], until=until)
         return Done(f"“{schedule}” is paused.")
@@ -230,7 +230,7 @@ class Pause(ScheduleOperation):
 
 class Resume(ScheduleOperation):
     name, label, form = "resume", "Resume", ResumeForm
-    question = "Automatic runs start again. Resume this?"
+    question = "Automatic runs start again. Resume now?"
 
     def about(self, schedule: Schedule) -> str:
         return schedule.pause_in_words if schedule.is_paused else ""
@@ -240,15 +240,15 @@ class Resume(ScheduleOperation):
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         schedule.resume(initiator=by, now=now, discard=answers["missed"] == "discard")
-        return Done(f"“{schedule}” runs again.")
+        return Done(f"“{schedule}” is active again.")
 
 
 class Close(ScheduleOperation):
     name, label, is_final = "close", "Close", True
     permission = permissions.CLOSE
     question = (
-        "A closed schedule never runs again and cannot be changed or opened again. What is pending is "
-        "cancelled, what is running goes on, its history stays, its name becomes free. Close this for good?"
+        "A closed schedule never runs again and cannot be edited or reopened. Pending times are cancelled, "
+        "running executions continue, the history stays, and the name becomes free. Close permanently?"
     )
 
     def about(self, schedule: Schedule) -> str:
@@ -257,7 +257,7 @@ class Close(ScheduleOperation):
         ending = [f"{counted(waiting, 'waiting time')} will be cancelled"] if waiting else []
         ending += [f"{counted(backfills, 'backfill')} will be cancelled"] if backfills else []
         running = schedule.executions.in_progress().count()
-        return ", ".join([*ending, *([f"{counted(running, 'execution')} will go on"] if running else [])])
+        return ", ".join([*ending, *([f"{counted(running, 'execution')} will continue"] if running else [])])
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         schedule.close(initiator=by, now=now)
@@ -265,13 +265,15 @@ class Close(ScheduleOperation):
 
 
 def clock_of(schedules: Sequence[Schedule]) -> str:
-    """Whose clock a time is read on that is typed for all of them."""
+    """Say in which time zone a typed time is read."""
     zones = sorted({str(schedule.zone) for schedule in schedules})
-    return f"On the clock of {listed(zones[:5])}." if len(zones) == 1 else "On the clock of each of them."
+    return (
+        f"In the time zone {listed(zones[:5])}." if len(zones) == 1 else "In the time zone of each schedule."
+    )
 
 
 def instant(schedule: Schedule, typed: datetime, *, fold: int = 0) -> datetime:
-    """What was typed, on the schedule's clock; of a time that it shows twice, the first or the second."""
+    """Read a typed time in the schedule's time zone; `fold` chooses between two equal clock times."""
     return typed if typed.tzinfo else typed.replace(tzinfo=schedule.zone, fold=fold).astimezone(UTC)
 
 
@@ -283,7 +285,7 @@ def _range_of(schedule: Schedule, answers: dict[str, Any]) -> dict[str, datetime
 
 
 def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
-    """The times that can be taken back, each as its schedule's clock shows it."""
+    """Return the skips that can be undone, in the time zone of each schedule."""
     times = {name: schedule for schedule in schedules for name in schedule.skips}
     return {
         name: f"{on_the_clock(datetime.fromisoformat(name), times[name].zone)} {times[name].zone}"
@@ -292,10 +294,10 @@ def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
 
 
 class Removal(Operation[Any]):
-    """The verb `remove` of a model, which may refuse."""
+    """An operation that calls `remove` of a model."""
 
     name, label, is_final = "delete", "Delete", True
-    # Where one goes on: what was deleted has no page any more.
+    # The page to show next, since a deleted row has none.
     list_name: ClassVar = ""
 
     def perform(self, target: Any, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
@@ -318,10 +320,10 @@ class ReasonForm(forms.Form):
 class CancelBackfill(Operation[Backfill]):
     name, label, form, is_final = "cancel", "Cancel backfill", ReasonForm, True
     permission = permissions.RUN
-    question = "Nothing more of it starts; what is running goes on. It cannot be taken up again. Cancel it?"
+    question = "No more times start; running executions continue. This cannot be undone. Cancel the backfill?"
 
     def applies(self, backfill: Backfill) -> bool:
-        """A page that shows it has counted already what waits."""
+        """Tell whether anything can be cancelled; pages have already counted what waits."""
         if backfill.status == Backfill.Status.OPEN:
             return True
         waiting: int | None = getattr(backfill, "waiting", None)
@@ -334,7 +336,7 @@ class CancelBackfill(Operation[Backfill]):
         self, target: Backfill, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not target.cancel(initiator=initiator, now=now, reason=answers["reason"]):
-            raise Declined(f"The backfill {target} has ended already.")
+            raise Declined(f"The backfill {target} has already ended.")
         return Done(f"The backfill {target} is cancelled.")
 
 
@@ -356,8 +358,8 @@ class TemplateOperation(Operation[TaskTemplate]):
 class Archive(TemplateOperation):
     name, label = "archive", "Archive"
     question = (
-        "No step can newly refer to it, and it cannot be edited; steps that refer to it already go on. "
-        "It can be restored. Archive this?"
+        "Other steps cannot use an archived template, and it cannot be edited. Steps that already use it "
+        "keep working. You can restore it later. Archive the template?"
     )
 
     def applies(self, template: TaskTemplate) -> bool:
@@ -370,7 +372,7 @@ class Archive(TemplateOperation):
 
 class Restore(TemplateOperation):
     name, label = "restore", "Restore"
-    question = "Steps can refer to it again. Restore this?"
+    question = "Steps can use the template again. Restore the template?"
 
     def applies(self, template: TaskTemplate) -> bool:
         return template.is_archived
@@ -385,13 +387,13 @@ class PauseAll:
     label: ClassVar = "Pause all"
     form: ClassVar[type[forms.Form]] = NoteForm
     question: ClassVar = (
-        "Automatic runs of every schedule that is not paused yet wait from now on; their times are still "
-        "recorded. What is running goes on, and runs by hand stay possible. “Resume all” resumes those that "
-        "were paused together, and leaves those alone that somebody had paused before. Pause all of them?"
+        "Pause every active schedule: automatic runs wait, and their times are still recorded. Running "
+        "executions continue, and manual runs stay possible. “Resume all” resumes the schedules paused here, "
+        "not those that were paused before. Pause all schedules?"
     )
 
     def affected(self) -> ScheduleQuerySet:
-        return Schedule.objects.filter(status=Schedule.Status.RUNNING)
+        return Schedule.objects.filter(status=Schedule.Status.ACTIVE)
 
     def perform(self, answers: dict[str, Any], by: Initiator, now: datetime) -> str:
         count = Schedule.objects.pause_all(initiator=by, now=now, note=answers["note"])
@@ -403,8 +405,8 @@ class ResumeAll:
     label: ClassVar = "Resume all"
     form: ClassVar[type[forms.Form]] = ResumeForm
     question: ClassVar = (
-        "The schedules that were paused together run again; those that somebody paused one by one stay "
-        "paused. Resume them?"
+        "Resume the schedules that “Pause all” paused. Schedules that were paused one by one stay paused. "
+        "Resume all?"
     )
 
     def affected(self) -> ScheduleQuerySet:
@@ -425,12 +427,12 @@ def _are(count: int) -> str:
 
 class DeleteSecret(Removal):
     permission = "schedules.delete_secret"
-    question = "Its value is gone for good; the record of who set and changed it stays. Delete this?"
+    question = "The value is lost; the record of who set and changed it stays. Delete the secret?"
 
 
 class DeleteCalendar(Removal):
     permission, list_name = "schedules.delete_sharedcalendar", "web:calendars"
-    question = "It is gone for good; the record of who made and changed it stays. Delete this?"
+    question = "The record of who made and changed the calendar stays. Delete the calendar?"
 
 
 offer(Schedule, SkipNext(), Unskip(), AskBackfill(), Pause(), Resume(), Close())

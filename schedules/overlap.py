@@ -1,4 +1,4 @@
-"""What becomes of a schedule's pending occurrences. Pure."""
+"""Decides by overlap policy which pending occurrences start. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple
 ON_TIME_SECONDS = 10
 BACKFILLS_AT_ONCE = 10
 SOURCE_ORDER = {"manual": 0, "event": 1, "auto": 2, "backfill": 3}
-# Whoever asks by hand gets an answer of their own.
+# A newer manual run never replaces an older one.
 REPLACEABLE = ("event", "auto", "backfill")
 MISSED = "later than the catch-up window"
 
 
 class Pending(NamedTuple):
-    """`is_kept`: it waited for an execution before, or its catch-up window was measured at a resume."""
+    """A pending occurrence; `is_kept` means that its catch-up window no longer applies."""
 
     id: int
     source: str
@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """`blocked_by` is a running execution; `behind` is an occurrence that starts in the same pass."""
+    """The decision on one occurrence; `behind` is an occurrence that starts in the same pass."""
 
     id: int
     verdict: Literal["start", "keep", "skip", "miss"]
@@ -44,7 +44,7 @@ class Fate(NamedTuple):
 
 @dataclass
 class Decision:
-    """The fates, and the running executions that have to make way."""
+    """The decisions on all occurrences, and the running executions to cancel or terminate."""
 
     fates: list[Fate] = field(default_factory=list)
     cancel: tuple[int, ...] = ()
@@ -59,7 +59,7 @@ def decide(
     now: datetime,
     remaining: int | None = None,
 ) -> Decision:
-    """The fate of each occurrence whose time has come."""
+    """Decide on each due occurrence."""
     missed_before = latest_missed(catch_up_seconds, now)
     room = _Room(list(running), remaining)
     timely: list[Pending] = []
@@ -78,21 +78,21 @@ def decide(
 
 
 def latest_missed(catch_up_seconds: int | None, now: datetime) -> datetime | None:
-    """Automatic occurrences planned before this have missed their window; None: none ever does."""
+    """Return the time before which automatic occurrences are missed; None without a window."""
     if catch_up_seconds is None:
         return None
     return now - timedelta(seconds=max(catch_up_seconds, ON_TIME_SECONDS))
 
 
 class _Room:
-    """What runs and what has been decided so far."""
+    """The running executions and the decisions so far."""
 
     def __init__(self, running: list[Running], remaining: int | None) -> None:
         self.running = running
         self.remaining = remaining
         self.started: list[Pending] = []
         self.kept: dict[str, int] = {}
-        # Somebody waits until what runs has stopped: whatever started beside it now would be stopped next.
+        # An occurrence waits until others have stopped: what starts now would be stopped next.
         self.is_clearing = False
         self.decision = Decision()
 
@@ -134,7 +134,7 @@ class _Room:
         return bool(self.running or self.started)
 
     def _policy(self, occurrence: Pending) -> str:
-        """A backfill never costs a live time: that waits for the execution in its way, and goes next."""
+        """Return the policy that applies; a regular time waits for a backfill instead of being skipped."""
         if occurrence.policy != "skip" or occurrence.source != "auto" or not self._is_occupied:
             return occurrence.policy
         others: list[Running | Pending] = [*self.running, *self.started]
@@ -158,7 +158,7 @@ class _Room:
             self._start(occurrence)
 
     def _start_or_replace(self, occurrence: Pending) -> None:
-        """The latest of its source waits, and takes the place of the one that waited."""
+        """Start, or wait in place of the earlier one of the same source."""
         if not self._is_occupied:
             self._start(occurrence)
             return

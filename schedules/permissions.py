@@ -1,4 +1,4 @@
-"""Who may define what. Writing a step is running code, so it takes a permission of its own."""
+"""The permissions for writing steps: a step runs code, so it needs its own permission."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ May = Callable[[str], bool]
 
 
 def anything(permission: str) -> bool:
-    """For JIM itself, and for people at its shell."""
+    """Allow everything: for JIM itself and for its shell."""
     return True
 
 
 def lacking(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], may: May
 ) -> dict[str, list[str]]:
-    """Each permission that its writer lacks, with the names of the steps in `after` that need it.
+    """Return each missing permission with the names of the steps in `after` that need it.
 
-    Steps that were in `before` exactly so are not written anew.
+    Steps that are unchanged from `before` need none.
     """
     known, found = {_exactly(step) for step in before}, defaultdict[str, list[str]](list)
     for step in after:
@@ -41,17 +41,17 @@ def lacking(
 
 
 class NotYours(ValidationError):
-    """The writer may change this, but lacks the permission for some of its steps."""
+    """A missing permission for some of the written steps."""
 
     def __init__(self, permission: str, names: Sequence[str], *, field: str = "steps") -> None:
         self.permission, self.names = permission, names
         what = "steps that run code or use a secret" if permission == DEFINE_CODE else "such steps"
-        needed = f"That needs the permission {permission}."
+        needed = f"You need the permission {permission}."
         super().__init__({field: f"You may not write {what}: {self.named}. {needed}"})
 
     @property
     def named(self) -> str:
-        """The steps that it is about: the first few, and how many more there are."""
+        """Name the first steps and count the others."""
         told = ", ".join(f"“{name}”" for name in self.names[:MOST_NAMED])
         rest = len(self.names) - MOST_NAMED
         return f"{told} and {rest:,} more" if rest > 0 else told
@@ -68,19 +68,19 @@ def check_writer(
 
 
 def _exactly(step: Mapping[str, Any]) -> str:
-    """As text: to Python, 1 and True are the same."""
+    """Return the step as JSON text, because Python takes 1 and True as equal."""
     return json.dumps(step, sort_keys=True)
 
 
 def needed_by(step: Mapping[str, Any]) -> list[str]:
-    """The permissions that it takes to write it."""
+    """Return the permissions that writing the step needs."""
     kind = step_types.get(step["step_type"])
     own = [kind.permission] if kind is not None and kind.permission else []
     return [DEFINE_CODE, *own] if needs_code(step) else own
 
 
 def needs_code(step: Mapping[str, Any]) -> bool:
-    """Whoever decides where a secret goes may as well read it."""
+    """Tell whether a step needs the permission for code; using a secret amounts to reading it."""
     kind = step_types.get(step["step_type"])
     is_code = kind is None or kind.needs_code_permission
     return is_code or any(ref.kind == "secret" for ref in found(step["config"]))

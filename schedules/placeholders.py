@@ -23,7 +23,7 @@ VALUES = (
 )
 LAST_RESULT = "last_result"
 OF_EVENT = ("topic", "message_id", "title", "payload")
-LITERAL = "a {{ that is no placeholder is written {{{{"
+LITERAL = "write {{{{ for a literal {{"
 
 _QUOTED = r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'"""
 _PART = rf"{_QUOTED}|[\w-]+"
@@ -35,11 +35,11 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 class PlaceholderError(ValueError):
-    """The message says what is wrong and how to write it."""
+    """A placeholder that cannot be read or filled; the message says how to write it."""
 
 
 class Filled(str):
-    """Text whose braces are only braces: what was to be filled has been."""
+    """Text in which placeholders are already filled, so that braces mean nothing."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class Filled(str):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What one placeholder stands for; `text` is the same however it was spaced and quoted."""
+    """A parsed placeholder; `text` is its canonical form."""
 
     kind: Literal["step", "secret", "last", "event", "value"]
     name: str
@@ -58,9 +58,9 @@ class Reference:
 
 
 def has_placeholders(value: object) -> bool:
-    """Whether any text inside is still to be filled, or holds an escaped `{{`."""
+    """Tell whether a value holds placeholders or an escaped `{{`."""
     inside = [value]
-    for each in inside:  # which grows on the way, and is several times as quick as recursion
+    for each in inside:  # grows during the loop, which is several times faster than recursion
         if isinstance(each, str):
             if "{{" in each and not isinstance(each, Filled):
                 return True
@@ -73,14 +73,14 @@ def has_placeholders(value: object) -> bool:
 
 
 def references(value: object) -> list[Reference]:
-    """Each one once, in the order of the text. PlaceholderError if one cannot be read."""
+    """Return each reference once, in order; raise PlaceholderError if one cannot be read."""
     if not has_placeholders(value):
         return []
     return list(dict.fromkeys(_references(value)))
 
 
 def fill(value: Any, values: Mapping[str, Any]) -> Any:
-    """Puts the values in, by the text of their reference.
+    """Fill in the values, by the text of their references.
 
     A text that is one whole placeholder takes the value as it is. Inside longer text, text stays text, null
     leaves nothing, and the rest is written as JSON. What was put in is not read for placeholders again.
@@ -95,14 +95,14 @@ def fill(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def written(value: object) -> str:
-    """As it stands inside other text."""
+    """Return a value as it is written inside other text."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def as_filled(value: Any) -> Any:
-    """The same value, in which no braces mean anything any more."""
+    """Mark all texts inside a value as filled."""
     if not has_placeholders(value):
         return value
     if isinstance(value, str):
@@ -113,13 +113,13 @@ def as_filled(value: Any) -> Any:
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether the text is one whole placeholder, right or wrong."""
+    """Tell whether the text is one whole placeholder, valid or not."""
     piece = None if isinstance(text, Filled) else _PIECE.fullmatch(text)
     return piece is not None and piece[2] is not None
 
 
 def pieces(text: str) -> Iterator[str | Reference]:
-    """The text between the placeholders, and the placeholders. PlaceholderError if one cannot be read."""
+    """Yield texts and references in order; raise PlaceholderError if one cannot be read."""
     end = 0
     for piece in _PIECE.finditer(text):
         if before := text[end : piece.start()]:
@@ -131,7 +131,7 @@ def pieces(text: str) -> Iterator[str | Reference]:
 
 
 def found(value: object) -> Iterator[Reference]:
-    """Those that can be read, wherever they stand; what cannot be read is passed over."""
+    """Yield all readable references inside a value; ignore the others."""
     inside = [value] if has_placeholders(value) else []
     for each in inside:
         if isinstance(each, str):
@@ -145,7 +145,7 @@ def found(value: object) -> Iterator[Reference]:
 
 @lru_cache(maxsize=4096)
 def reference(body: str) -> Reference:
-    """What stands between the braces, read."""
+    """Parse the text between the braces."""
     body = body.strip()
     if not _PATH.fullmatch(body):
         raise PlaceholderError(
@@ -167,14 +167,14 @@ def reference(body: str) -> Reference:
             return _event(parts)
         case _ if root not in VALUES:
             known = ("steps", "secrets", "event", LAST_RESULT, *VALUES)
-            raise PlaceholderError(f"there is no value “{root}”; {hint(root, known)}")
+            raise PlaceholderError(f"unknown value “{root}”; {hint(root, known)}")
         case _ if parts:
             raise PlaceholderError(f"“{_path(root, *parts)}”: nothing can follow {root}")
     return Reference("value", root, (), root)
 
 
 def look_up(result: object, path: tuple[str, ...]) -> Any:
-    """What lies at the path. PlaceholderError with what there is instead."""
+    """Return the value at a path; raise PlaceholderError that names what exists."""
     at = result
     for depth, part in enumerate(path):
         if isinstance(at, dict) and part in at:
@@ -187,7 +187,7 @@ def look_up(result: object, path: tuple[str, ...]) -> Any:
 
 
 def hint(name: str, known: Collection[str], otherwise: str = "") -> str:
-    """For a name that is not known: the one that was probably meant, else another hint."""
+    """Suggest the closest known name, or another hint."""
     folded = {each.casefold(): each for each in known}
     for close in get_close_matches(name.casefold(), folded, n=1):
         return f"did you mean {folded[close]}?"
@@ -251,7 +251,7 @@ def _step(parts: list[str]) -> Reference:
 
 
 def _event(parts: list[str]) -> Reference:
-    """Only its payload has anything inside."""
+    """Parse a reference to the event; only its payload has a path."""
     if not parts or parts[0] not in OF_EVENT:
         raise PlaceholderError(f"“{_path('event', *parts)}” must be event. and one of {', '.join(OF_EVENT)}")
     name, path = parts[0], tuple(parts[1:])
@@ -261,7 +261,7 @@ def _event(parts: list[str]) -> Reference:
 
 
 def _name(part: str) -> str:
-    """As the names of steps are stored."""
+    """Normalise a name as steps store it."""
     return unicodedata.normalize("NFC", part.strip())
 
 

@@ -1,4 +1,4 @@
-"""What a spec would do, before anybody saves it. Nothing here is stored."""
+"""Previews of unsaved specs. Nothing here is stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .spec.timeline import TOO_MUCH, Effort
 
 
 class Difference(NamedTuple):
-    """Of the next times: those that would not be any more, and those that would be new."""
+    """The next times that an edit would remove and add."""
 
     gone: list[datetime]
     added: list[datetime]
@@ -40,9 +40,9 @@ def preview(
     instead_of: Schedule | None = None,
     effort: Effort | None = None,
 ) -> Preview:
-    """SpecError if it is none. `instead_of` is the schedule that would be edited, `seed` its `jitter_seed`.
+    """Preview a spec; raise SpecError if it is invalid.
 
-    A schedule that is not saved yet gets its name as its seed.
+    `instead_of` is the schedule to be edited, `seed` its `jitter_seed`: the name of a new schedule.
     """
     effort = effort or Effort()
     parsed = Spec.parse(spec, SharedCalendar.objects.needed_by(spec))
@@ -58,14 +58,14 @@ def preview(
     difference = None
     if instead_of is not None:
         before = _times(instead_of, count, now, effort)
-        # A list that was cut short does not say which times are gone.
+        # A shortened list does not show which times are removed.
         if not effort.is_spent:
             difference = changed_times(before, [row.at for row in upcoming], count)
     return Preview(parsed.describe(), parsed.time_zone, upcoming, warnings, difference)
 
 
 def changed_times(before: Sequence[datetime], after: Sequence[datetime], count: int) -> Difference:
-    """As far as both were looked at: a list of `count` times goes on after its last one."""
+    """Compare both lists up to the earlier end: a list of `count` times continues after its last."""
     ends = [times[-1] for times in (before, after) if len(times) >= count > 0]
     known = min(ends) if ends else None
     old, new = ({at for at in times if known is None or at <= known} for times in (before, after))
@@ -75,5 +75,5 @@ def changed_times(before: Sequence[datetime], after: Sequence[datetime], count: 
 def _times(schedule: Schedule, count: int, now: datetime, effort: Effort) -> list[datetime]:
     try:
         return [row.at for row in schedule.upcoming(count, now=now, effort=effort)]
-    except Refused:  # it is broken, which is why somebody edits it
+    except Refused:  # the stored spec is invalid
         return []

@@ -1,8 +1,7 @@
-"""Makes the database say what files say: compared first, then changed as a whole or not at all."""
+"""Applies files to the database: compares first, then makes all changes or none."""
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,15 +30,16 @@ from .as_code import (
 )
 from .code_files import Entry, Library, Problem
 from .models import Conflict, Refused, Schedule, SharedCalendar, Step, TaskTemplate, shared_calendar, template
+from .models.template import same_json
 from .spec.wording import counted
 
 KINDS = ("calendar", "template", "schedule")
-AGAIN = "somebody else changed it meanwhile: run the import again"
+AGAIN = "changed in the meantime: run the import again"
 
 
 @dataclass(frozen=True)
 class Author:
-    """Who imports, and what they may do: by default the system, which may do everything."""
+    """The initiator of an import and their permissions; by default the system with all of them."""
 
     initiator: Initiator = field(default_factory=partial(Initiator.command, "importschedules"))
     may: permissions.May = permissions.anything
@@ -47,7 +47,7 @@ class Author:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The changes are made, or would be, unless there are problems."""
+    """The changes that were made, or would be made, or the problems that prevent them."""
 
     changes: list[Change]
     unchanged: int
@@ -55,7 +55,7 @@ class Outcome:
     problems: list[Problem]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; the lines of a change say what differs."""
+        """Return the outcome as JSON; the lines of a change show the differences."""
         changes = [
             {
                 "kind": change.entry.kind,
@@ -80,7 +80,7 @@ def reconcile(
     paused: bool = False,
     along: Along = iter,
 ) -> Outcome:
-    """A dry run does it all and takes it back. With `paused`, new schedules begin paused."""
+    """Apply files; a dry run rolls back. With `paused`, new schedules begin paused."""
     calendars, templates = _compared_calendars(library), _compared_templates(library)
     proposed = {change.after["name"]: TaskTemplate(**change.after) for change in templates}
     schedules = _compared_schedules(library, _stored_templates() | proposed, paused=paused)
@@ -96,26 +96,26 @@ def reconcile(
 def _apply(
     changes: Sequence[Change], *, author: Author, now: datetime, keep: bool, along: Along
 ) -> list[Problem]:
-    broken: set[Thing] = set()
+    broken: set[EntryName] = set()
     with transaction.atomic():
-        problems = _hold(changes)
+        problems = _lock(changes)
         for change in () if problems else along(_in_order(changes)):
-            if broken.isdisjoint(change.needs):  # else it would only complain about those
+            if broken.isdisjoint(change.needs):  # its errors would only follow from those
                 found = change.attempt(author, now)
                 problems += found
-                broken |= {Thing(change.entry.kind, change.entry.name)} if found else set()
+                broken |= {EntryName(change.entry.kind, change.entry.name)} if found else set()
         if problems or not keep:
             transaction.set_rollback(True)
     return problems
 
 
 def _in_order(changes: Sequence[Change]) -> list[Change]:
-    """Schedules may name what is new; and two imports of the same new names meet at the first of them."""
+    """Sort changes: schedules may name new entries, and concurrent imports meet at the same one."""
     return sorted(changes, key=lambda change: (KINDS.index(change.entry.kind), change.entry.key))
 
 
-def _hold(changes: Sequence[Change]) -> list[Problem]:
-    """Locks what will change, schedules last as everybody does; tells what has changed since."""
+def _lock(changes: Sequence[Change]) -> list[Problem]:
+    """Lock what will change, schedules last; return what has changed since the comparison."""
     old = [change for change in changes if not change.is_new]
     needed = {thing for change in changes for thing in change.needs}
     pks = {kind: [change.pk for change in old if change.entry.kind == kind] for kind in KINDS}
@@ -136,14 +136,14 @@ def _hold(changes: Sequence[Change]) -> list[Problem]:
     return [change.entry.problem(AGAIN, code="changed") for change in moved]
 
 
-class Thing(NamedTuple):
+class EntryName(NamedTuple):
     kind: str
     name: str
 
 
 @dataclass
 class Change(ABC):
-    """What a file says beside what is stored."""
+    """An entry of a file and what is stored under its name."""
 
     entry: Entry
     stored: Any
@@ -155,7 +155,7 @@ class Change(ABC):
 
     @property
     def is_needed(self) -> bool:
-        return not _same(self.before, self.after)
+        return not same_json(self.before, self.after)
 
     @property
     def is_new(self) -> bool:
@@ -170,12 +170,12 @@ class Change(ABC):
         return int(self.stored.token)
 
     @property
-    def needs(self) -> set[Thing]:
-        """The calendars and templates that it depends on."""
+    def needs(self) -> set[EntryName]:
+        """Return the calendars and templates that it depends on."""
         return set()
 
     def misfits(self, author: Author) -> Iterator[Problem]:
-        """What can be told before anything is tried."""
+        """Return problems that are known before anything is changed."""
         needed = self.ADD if self.is_new else self.EDIT
         if not author.may(needed):
             words = f"{author.initiator.name} needs the permission {needed}"
@@ -202,12 +202,14 @@ class Change(ABC):
 
 
 class SharedChange(Change):
-    """Of what schedules refer to by its name."""
+    """A change of a calendar or template."""
 
     def misfits(self, author: Author) -> Iterator[Problem]:
         yield from super().misfits(author)
         if not self.is_new and self.after["name"] != self.stored.name:
-            yield self.entry.problem(f"name: it is “{self.stored.name}” here: write it the same way", "name")
+            yield self.entry.problem(
+                f"name: the stored name is “{self.stored.name}”: write it the same way", "name"
+            )
 
 
 class CalendarChange(SharedChange):
@@ -236,7 +238,7 @@ class TemplateChange(SharedChange):
         if self.is_new:
             TaskTemplate.objects.define(**self.after, **by)
         else:
-            differing = [name for name in self.after if not _same(self.after[name], self.before[name])]
+            differing = [name for name in self.after if not same_json(self.after[name], self.before[name])]
             self.stored.edit(token=self.token, changes={name: self.after[name] for name in differing}, **by)
 
     def in_words(self) -> str:
@@ -252,35 +254,32 @@ class ScheduleChange(Change):
     ADD, EDIT = "schedules.add_schedule", "schedules.change_schedule"
 
     @property
-    def needs(self) -> set[Thing]:
-        calendars = {Thing("calendar", name) for name in shared_calendar.names_in(self.after["spec"])}
-        return calendars | {Thing("template", name) for name in template.names_in(self.steps)}
-
-    def misfits(self, author: Author) -> Iterator[Problem]:
-        yield from super().misfits(author)
-        before = [] if self.is_new else [step.as_json() for step in self.stored.steps.all()]
-        after = template.as_they_run(self.steps, self.templates)
-        for permission, names in permissions.lacking(before, after, author.may).items():
-            told = ", ".join(f"“{name}”" for name in names)
-            words = f"{author.initiator.name} needs the permission {permission} for {told}"
-            yield self.entry.problem(f"steps: {words}", "steps", code="forbidden")
+    def needs(self) -> set[EntryName]:
+        calendars = {EntryName("calendar", name) for name in shared_calendar.names_in(self.after["spec"])}
+        return calendars | {EntryName("template", name) for name in template.names_in(self.steps)}
 
     def apply(self, author: Author, now: datetime) -> None:
         fields = {name: value for name, value in self.after.items() if name != "steps"}
         if self.is_new:
             fields["remaining"] = self.entry.given.get("remaining")
             Schedule.objects.define(
-                **fields, steps=self.steps, paused=self.paused, initiator=author.initiator, now=now
+                **fields,
+                steps=self.steps,
+                paused=self.paused,
+                initiator=author.initiator,
+                now=now,
+                may=author.may,
             )
             return
-        # Anew: the one that was compared holds old steps, and an edited calendar may have moved its token.
+        # Read again: an edited calendar or template may have changed steps and token.
         schedule = Schedule.objects.get(pk=self.pk)
         schedule.edit(
             token=schedule.token,
-            changes={name: fields[name] for name in fields if not _same(fields[name], self.before[name])},
-            steps=None if _same(self.after["steps"], self.before["steps"]) else self.steps,
+            changes={name: fields[name] for name in fields if not same_json(fields[name], self.before[name])},
+            steps=None if same_json(self.after["steps"], self.before["steps"]) else self.steps,
             initiator=author.initiator,
             now=now,
+            may=author.may,
         )
 
     def in_words(self) -> str:
@@ -340,7 +339,7 @@ def _compared_schedules(
 
 
 def _stored(keys: Iterable[str]) -> dict[str, Schedule]:
-    """The open schedules of these names with their steps, by their names with and without capitals."""
+    """Return open schedules with their steps, by exact and by lower-case name."""
     wanted = set(keys)
     names = Schedule.objects.open().values_list("pk", "name")
     pks = [pk for pk, name in names if name.lower() in wanted]
@@ -350,14 +349,14 @@ def _stored(keys: Iterable[str]) -> dict[str, Schedule]:
     )
     found: dict[str, Schedule] = {}
     for schedule in rows:
-        # SQLite knows the capitals of ASCII only, so that there two may differ in others.
+        # SQLite folds the case of ASCII only, so two names may differ in other capitals.
         found.setdefault(schedule.name.lower(), schedule)
         found[schedule.name] = schedule
     return found
 
 
 def _canonical_fields(entry: Entry) -> dict[str, Any]:
-    """As they would be stored. What is wrong stays as it is, for the model to complain about."""
+    """Return the fields as they would be stored; invalid ones stay for the model to refuse."""
     given = {name: value for name, value in entry.given.items() if name in SCHEDULE}
     schedule = Schedule(**_defaults(SCHEDULE) | given)
     _cleaned(schedule.clean)
@@ -378,11 +377,6 @@ def _canonical_step(data: dict[str, Any]) -> dict[str, Any]:
 def _cleaned(clean: Callable[[], None]) -> None:
     with suppress(ValidationError):
         clean()
-
-
-def _same(one: object, other: object) -> bool:
-    """As JSON: to Python, 1 is the same as true."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _defaults(shape: Shape) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What schedules may name. The apps that know how it works fill this when Django starts."""
+"""Registries of step types, failure policies and the event source, which other apps fill."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ConfigError(ValueError):
-    """A step's config is wrong; `errors` says what, by field."""
+    """An invalid config of a step; `errors` has messages by field."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         self.errors = dict(errors)
@@ -19,7 +19,7 @@ class ConfigError(ValueError):
 
 
 class StepField(Protocol):
-    """One setting of a step type, as a form draws it."""
+    """A setting of a step type, as a form shows it."""
 
     @property
     def name(self) -> str: ...
@@ -43,12 +43,12 @@ class StepKind(Protocol):
     name: ClassVar[str]
     title: ClassVar[str]
     needs_code_permission: ClassVar[bool]
-    # What else it takes to write such a step; empty: nothing.
+    # A further permission for writing such a step, if any.
     permission: ClassVar[str]
-    # False: only JIM itself makes such steps.
+    # False: only JIM itself creates such steps.
     is_offered: ClassVar[bool]
-    # Whether each attempt that was lost is ended in a transaction of its own.
-    is_lost_alone: ClassVar[bool]
+    # Whether each lost attempt is ended in its own transaction.
+    is_recovered_individually: ClassVar[bool]
 
     @property
     def fields(self) -> Sequence[StepField]: ...
@@ -63,23 +63,23 @@ class StepKind(Protocol):
 
 
 class EventSource(Protocol):
-    """Whoever knows topics, whose events start schedules."""
+    """The app that knows topics, whose events start schedules."""
 
     def complaints(self, schedule: Schedule, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What is wrong with its topics, considering what its steps do."""
+        """Return errors of the schedule's topics, given its steps."""
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
-        """Its topics or its state have changed. Part of the same transaction, its row is locked."""
+        """Handle a change of topics or state, in the same transaction, with the row locked."""
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """Some of their occurrences have been settled. The schedules are locked."""
+        """Handle settled occurrences of schedules, which are locked."""
 
     def events(self, ids: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
-        """By id, as placeholders see them: topic, message_id, title and payload."""
+        """Return events by id: topic, message_id, title and payload, as placeholders use them."""
 
 
 step_types: dict[str, StepKind] = {}
-# What becomes of the steps after one that failed: names, and what a form says of them.
+# Failure policies by name, with their labels.
 failure_policies: dict[str, str] = {}
 event_sources: list[EventSource] = []
 

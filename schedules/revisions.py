@@ -1,4 +1,4 @@
-"""How a schedule's definition came to be: who changed what, and when, as its activities have it."""
+"""The versions of a schedule's definition, from its activities: who changed what and when."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .models import Schedule, SharedCalendar, Step
 PAGE = 100
 LONGEST_SHOWN = 200
 LONGEST_COMPARED = 1_000
-# Calendars and templates: what they say is recorded only when it changes.
+# Calendars and templates are recorded only when they change.
 SHARED = ("calendars", "templates")
-# What a step may change and still be the same step.
+# Fields that may change while a step counts as the same.
 PLACE = ("name", "index")
 
 
 class Change(NamedTuple):
-    """One difference; None: it is not there."""
+    """A difference between two definitions; None stands for a missing value."""
 
     path: str
     before: Any
@@ -40,7 +40,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Revision:
-    """The definition as it was from `at` on; the first is number 1."""
+    """A version of the definition, in force from `at` on; numbers start at 1."""
 
     number: int
     at: datetime
@@ -53,15 +53,15 @@ class Revision:
 
 
 class Revisions(Sequence[Revision]):
-    """The newest first. Read in pages, as there may be thousands: slice it, or hand it to a paginator."""
+    """The revisions of a schedule, newest first, read in pages: slice it or use a paginator."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._rows = _changes_of(schedule)
 
     def in_force(self, at: datetime) -> dict[str, Any] | None:
-        """The definition that decided about a time; None if there was no schedule yet, or no record is left.
+        """Return the definition that applied to a time; None if none is recorded.
 
-        A change decides about the times after it.
+        A change applies to the times after it.
         """
         whole = self._rows.filter(WHOLE)
         before = whole.filter(created_at__lt=at).order_by("-pk").first()
@@ -71,7 +71,7 @@ class Revisions(Sequence[Revision]):
         return None if since is None or since.operation == "create" else _completed(_before(since))
 
     def since(self, activity_id: int, *, most: int) -> list[Revision]:
-        """What was changed after an activity."""
+        """Return the revisions after an activity."""
         return [revision for revision in self[:most] if revision.activity_id > activity_id]
 
     def creation(self) -> Activity | None:
@@ -116,19 +116,19 @@ class Revisions(Sequence[Revision]):
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """What differs between two definitions. Steps are known by their names, so that moving one is no edit."""
+    """Compare two definitions. Steps are matched by name, so moving one does not count as an edit."""
     changes = _compared("", *_fields(before, after))
     return [*changes, *_compared_steps(_steps(before), _steps(after))]
 
 
 def records_of(target: Model) -> ActivityQuerySet:
-    """Everything that people did with it, or that it did with itself."""
+    """Return the records of changes of an object."""
     rows = Activity.objects.administrative().filter(task_key=None)
     return rows.filter(target_type=target._meta.model_name, target_id=str(target.pk)[:64])
 
 
 def calendars_at(schedule: Schedule, spec: object, at: datetime) -> dict[str, Any]:
-    """What the shared calendars that a spec names excluded at a time, as far as it is on record."""
+    """Return what the calendars of a spec excluded at a time, as far as recorded."""
     excluded: dict[str, Any] = schedule.calendars | SharedCalendar.objects.named_in(spec)
     for calendar in SharedCalendar.objects.filter(name__in=excluded):
         rows = _changes_of(calendar)
@@ -167,7 +167,7 @@ def _is_whole(row: Activity) -> bool:
 
 
 def _completed(definition: dict[str, Any]) -> dict[str, Any]:
-    """With the defaults of fields that there were not yet when it was recorded."""
+    """Add the defaults of fields that did not exist when the definition was recorded."""
     if "steps" not in definition:
         return definition
     steps = [
@@ -182,7 +182,7 @@ def _defaults(model: type[Model], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _fields(*definitions: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of each definition all but the steps; of what it shares with others, what both of them speak of."""
+    """Return all but the steps; of calendars and templates only those that both have."""
     fields = [_without(definition, ("steps", *SHARED)) for definition in definitions]
     for kind in SHARED:
         parts = [definition.get(kind, {}) for definition in definitions]
@@ -212,7 +212,7 @@ def _compared_steps(before: dict[str, dict[str, Any]], after: dict[str, dict[str
 
 
 def _renamed(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Old names to new ones, of steps that are the same in all else."""
+    """Map old to new names of steps that are equal otherwise."""
     new = {_content(step): name for name, step in after.items() if name not in before}
     return {
         name: new.pop(_content(step))
@@ -226,7 +226,7 @@ def _content(step: Mapping[str, Any]) -> str:
 
 
 def _order(steps: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
-    """One group after the other; those of a group run side by side."""
+    """Return the step names by group, in order."""
     groups: dict[int, list[str]] = {}
     for name in names:
         groups.setdefault(steps[name].get("index", 0), []).append(f"“{name}”")
@@ -244,7 +244,7 @@ def _compared(path: str, before: Any, after: Any) -> Iterator[Change]:
 
 
 def _compared_lists(path: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
-    """One that is put in or taken out changes none of the others."""
+    """Compare lists so that an inserted or removed entry does not change the others."""
     if len(before) + len(after) > LONGEST_COMPARED:
         yield from [Change(path, before, after)] if before != after else []
         return

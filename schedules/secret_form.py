@@ -39,7 +39,7 @@ class SecretForm(VerbForm, SecretModelForm):
         strip=False,
         widget=Concealed,
         help_text=f"From {SHORTEST} characters to {LONGEST_BYTES // 1024} KiB; several lines are allowed, "
-        "such as those of a private key. It is encrypted, and nobody will be shown it again.",
+        "such as those of a private key. The value is encrypted and is never shown again.",
     )
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Which schedules somebody looks for."""
+"""Filters and orders of schedule lists."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .models import Schedule, ScheduleQuerySet, Tag
 from .models.schedule_queryset import PAUSED_BY_ITSELF
 
 OPEN = ~Q(status="closed")
-# Closed schedules stay for their history: they are shown when asked for.
+# Closed schedules are shown only on request.
 STATES = {
     "": OPEN,
-    "running": Q(status="running", spec_error="") & (Q(next_run_at__isnull=False) | ~Q(topics=[])),
+    "active": Q(status="active", spec_error="") & (Q(next_run_at__isnull=False) | ~Q(topics=[])),
     "paused": Q(status="paused"),
     "failing": OPEN & Q(failures_in_a_row__gt=0),
     "overdue": OPEN,
     "broken": OPEN & ~Q(spec_error=""),
-    "idle": Q(status="running", spec_error="", next_run_at=None, topics=[]),
+    "idle": Q(status="active", spec_error="", next_run_at=None, topics=[]),
     "closed": Q(status="closed"),
     "all": Q(),
 }
@@ -45,10 +45,10 @@ def select(
 
 
 def troubled(now: datetime) -> ScheduleQuerySet:
-    """Those that somebody should look at: broken, overdue, paused by themselves, or failing."""
+    """Select schedules that need attention: broken, overdue, paused after failures, or failing."""
     is_overdue = Q(pk__in=Schedule.objects.overdue(now).values("pk"))
     by_itself = Q(status="paused", pause_note__startswith=PAUSED_BY_ITSELF)
-    failing = Q(failures_in_a_row__gt=0, status="running")
+    failing = Q(failures_in_a_row__gt=0, status="active")
     return Schedule.objects.filter(OPEN & (~Q(spec_error="") | is_overdue | by_itself | failing))
 
 

@@ -44,7 +44,7 @@ _EXCLUSION_FORMS = (
 
 
 def from_text(typed: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON of what was typed; SpecError says which line is no rule, the rest is for the spec to check."""
+    """Return the JSON of what was typed; SpecError names a line that is not a rule."""
     spec: dict[str, Any] = {
         "cron": _lines(typed.get("cron", "")),
         "every": [_interval(line) for line in _lines(typed.get("every", ""))],
@@ -57,12 +57,12 @@ def from_text(typed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def exclusions_from_text(text: str) -> list[object]:
-    """What a shared calendar excludes."""
+    """Read the exclusions of a shared calendar."""
     return _each("excluded", {"excluded": text}, _exclusion)
 
 
 def to_text(spec: object, calendars: Mapping[str, object] = NO_CALENDARS) -> dict[str, str]:
-    """What to put into the form; also of a spec that is broken, so that it can be mended."""
+    """Return the texts of the form; a broken spec has them too, so that it can be corrected."""
     known = spec if isinstance(spec, Mapping) else {}
     zone, dst = str(known.get("time_zone", Spec.time_zone)), str(known.get("dst", Spec.dst))
     return {
@@ -100,7 +100,7 @@ def _each(name: str, typed: Mapping[str, str], read: Callable[[str, str], object
 
 
 def _json(name: str, line: str) -> object:
-    """Whoever knows the JSON may write it, too."""
+    """Read a line that is written as JSON."""
     try:
         return dict(json.loads(line))
     except (ValueError, TypeError, RecursionError):
@@ -114,7 +114,7 @@ def _interval(line: str) -> object:
 
 
 def _number(text: str) -> str | int:
-    """A bare number of seconds; longer ones are no durations either way, and stay text."""
+    """Read a bare number as seconds; longer ones are not durations, and stay text."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
 
 
@@ -214,7 +214,7 @@ def _are_words(values: list[object]) -> bool:
 
 
 def _structured_text(rule: object, default: str = "hour: 0") -> str:
-    """What has its default is not stored, and a rule may have nothing else."""
+    """Write a structured rule; `default` stands for a rule whose values are all defaults."""
     if not isinstance(rule, Mapping) or not all(isinstance(value, str) for value in rule.values()):
         return quoted(rule)
     text = ", ".join(f"{key}: {value}" for key, value in rule.items() if key != "comment") or default
@@ -258,7 +258,7 @@ def _short(moment: str) -> str:
 
 
 def _bound_text(name: str, spec: Mapping[str, object], zone: str, dst: str) -> str:
-    """The date alone, if it means the same."""
+    """Write a bound as a date if that means the same."""
     if not spec.get(name):
         return ""
     text = _moment_text(str(spec[name]), zone)
@@ -284,7 +284,7 @@ def quoted(value: object) -> str:
 
 
 def unquoted(text: str) -> str:
-    """What only looks as if it were in quotation marks stays as it is."""
+    """Remove quotation marks; text that is not valid JSON stays unchanged."""
     text = text.strip()
     try:
         return str(json.loads(text)) if text.startswith('"') else text

@@ -1,4 +1,4 @@
-"""The keys of the secrets: those in JIM_SECRETS_KEYS, else in a file that is made with the first secret."""
+"""The encryption keys of secrets, from JIM_SECRETS_KEYS or from a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY_IN_WORDS = "a Fernet key, which is 44 characters of URL-safe base64"
 
 
 class VaultError(Exception):
-    """Secrets cannot be used on this host; says why and what to do."""
+    """Secrets cannot be used on this host; the message says why and what to do."""
 
 
 class Undecryptable(VaultError):
@@ -41,7 +41,7 @@ class Undecryptable(VaultError):
 
 @dataclass(frozen=True)
 class Keys:
-    """The newest first, which encrypts; all of them decrypt."""
+    """Encryption keys, newest first: the first encrypts, all of them decrypt."""
 
     texts: tuple[str, ...] = field(repr=False)
     source: str
@@ -50,7 +50,7 @@ class Keys:
         return self._fernet.encrypt(value.encode()).decode()
 
     def decrypt(self, token: str) -> str | None:
-        """None if no key fits."""
+        """Decrypt a token; return None if no key fits."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -64,14 +64,14 @@ class Keys:
 
     @cached_property
     def _fernet(self) -> MultiFernet:
-        # Imported here: without secrets, a worker does without the memory that it takes.
+        # Imported here to save memory in workers without secrets.
         from cryptography.fernet import Fernet, MultiFernet
 
         return MultiFernet([Fernet(text) for text in self.texts])
 
 
 def current() -> Keys:
-    """Read anew whenever the file has changed: what a rotation has encrypted, an older copy cannot read."""
+    """Return the keys; read the file again after a change, as after a rotation."""
     if settings.JIM_SECRETS_KEYS is None:
         raise VaultError(
             "Code of a direct request has no keys, so it can neither read nor write secrets. Pass the value "
@@ -90,7 +90,7 @@ def current() -> Keys:
 
 
 def for_writing(*, may_make_one: bool) -> Keys:
-    """Never without a key: the first one is made, unless there was one that is missing here."""
+    """Return keys to encrypt with; create the first one unless existing secrets need a missing one."""
     keys = current()
     if keys.texts:
         return keys
@@ -101,14 +101,14 @@ def for_writing(*, may_make_one: bool) -> Keys:
 
 
 def add_key() -> Keys:
-    """A new key in front of those in the file."""
+    """Add a new key in front of those in the file."""
     texts = (_new_key(), *current().texts)
     _save(lambda path: private_files.replace(path, _content(*texts)))
     return current()
 
 
 def drop_old(keys: Keys) -> int:
-    """All but the first of these, unless another rotation has put its own in front; returns how many went."""
+    """Drop all keys but the first, unless another rotation added its own; return how many."""
     found = current()
     if found.newest != keys.newest:
         return 0
@@ -125,7 +125,7 @@ def is_key(text: str) -> bool:
 
 def _no_key(keys: Keys) -> str:
     return (
-        f"there is no {keys.source}. Copy it from a backup or from a host that has it, or set "
+        f"{keys.source} does not exist. Copy it from a backup or from a host that has it, or set "
         "JIM_SECRETS_KEYS. If the keys are lost for good, “manage.py rotatesecrets --skip-lost” makes a new "
         "one; then every secret needs a new value."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,8 @@ from django.http import HttpRequest
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
+from schedules.forms.sent import data_of
+from schedules.forms.steps import StepForm, shown
 from schedules.models import Schedule
 
 VIEW = (
@@ -35,9 +36,11 @@ ROLES = {
 PYTHON = {
     "index": "0",
     "name": "work",
-    "step_type": "python",
+    "runs": "type:python",
+    "drawn_for": "fields:type:python",
     "run_if": "success",
-    "config": '{"function": "tests.work.noop", "isolation": "thread"}',
+    "config-function": "tests.work.noop",
+    "config-isolation": "thread",
     "max_failed_percent": "100",
     "max_retries": "3",
     "retry_seconds": "10",
@@ -93,18 +96,9 @@ def typed(
 
 
 def typed_steps(schedule: Schedule) -> list[dict[str, str]]:
-    """The steps as the form shows them."""
-    shown = []
-    for step in schedule.steps.all():
-        values = step.as_json() | {
-            "config": json.dumps(step.config),
-            "retry_on": "\n".join(step.retry_on),
-            "resources": "\n".join(step.resources),
-        }
-        shown.append(
-            {name: str(value) for name, value in values.items() if value is not None and value is not False}
-        )
-    return shown
+    """The steps as a browser sends them if they are left as they are shown."""
+    forms = [StepForm(initial=shown(step)) for step in schedule.steps.all()]
+    return [{name: values[-1] for name, values in data_of(form).items() if values} for form in forms]
 
 
 def save(client: Client, form: Mapping[str, str], schedule: Schedule | None = None) -> Any:

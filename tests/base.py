@@ -13,11 +13,10 @@ from django.db import models
 
 from activities.models import Activity, ActivityItem, OutputLine
 from execution.children.nursery import Nursery
-from execution.loops.recorder import Said, write
+from execution.loops.recorder import StepOutput, write
 from execution.models import Execution, Limit, Reservation, Worker, WorkerTask
-from execution.models.attempt import Finish, Held
-from execution.queue.handover import Freed
-from execution.queue.unlimited import Seats
+from execution.models.attempt import ClaimedTask, Finish
+from execution.queue.request import ClaimRequest
 from execution.steps.binding import bind
 from execution.steps.outcome import Outcome
 from execution.steps.performing import perform
@@ -71,57 +70,54 @@ def make_worker(now: datetime = NOW) -> Worker:
     return Worker.objects.register(id=uuid.uuid4(), pools=[], seats=100, now=now)
 
 
-def claim(worker: Worker, *, limit: int = 100, now: datetime = NOW, pools: Sequence[str] = ()) -> list[Held]:
+def claim(
+    worker: Worker, *, limit: int = 100, now: datetime = NOW, pools: Sequence[str] = ()
+) -> list[ClaimedTask]:
     return WorkerTask.objects.claim(worker, seats={"thread": limit, "process": limit}, pools=pools, now=now)
 
 
 def end(
-    worker: Worker, *tasks: Held, status: str = "complete", now: datetime = NOW, **fields: Any
+    worker: Worker, *tasks: ClaimedTask, status: str = "complete", now: datetime = NOW, **fields: Any
 ) -> set[int]:
     """Writes this outcome for each of the claimed tasks, as if their steps had ended so."""
     finishes = [_finish(task, status=status, now=now, **fields) for task in tasks]
-    return WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now)
+    return WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now).accepted
 
 
 def end_and_claim(
-    worker: Worker, *tasks: Held, limit: int = 100, now: datetime = NOW, **fields: Any
-) -> list[Held]:
+    worker: Worker, *tasks: ClaimedTask, limit: int = 100, now: datetime = NOW, **fields: Any
+) -> list[ClaimedTask]:
     """In one transaction, as a worker does: what is claimed may take the places of what ends."""
-    claimed: list[Held] = []
-
-    def then(freed: Freed) -> list[Held]:
-        seats: Seats = {"thread": limit, "process": limit}
-        claimed.extend(WorkerTask.objects.claim(worker, seats=seats, pools=[], now=now, freed=freed))
-        return claimed
-
     finishes = [_finish(task, now=now, **fields) for task in tasks]
-    WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now, then=then)
-    return claimed
+    request = ClaimRequest(worker.pk, [], now, {"thread": limit, "process": limit})
+    return WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now, claims=lambda: request).claimed
 
 
-def _finish(task: Held, *, now: datetime, status: str = "complete", **fields: Any) -> Finish:
+def _finish(task: ClaimedTask, *, now: datetime, status: str = "complete", **fields: Any) -> Finish:
     began = fields.pop("executed_at", now)
     return Finish(task, Outcome(status=status, executed_at=began, finished_at=now, **fields))
 
 
-def break_down(worker: Worker, *tasks: Held, now: datetime = NOW, **fields: Any) -> set[int]:
+def break_down(worker: Worker, *tasks: ClaimedTask, now: datetime = NOW, **fields: Any) -> set[int]:
     """The steps of these tasks fail in a way that may be retried."""
     fields = {"error": "it broke", "can_retry": True} | fields
     return end(worker, *tasks, status="failed_with_error", now=now, **fields)
 
 
-def work_on(worker: Worker, tasks: Sequence[Held], *, now: datetime = NOW) -> set[int]:
+def work_on(worker: Worker, tasks: Sequence[ClaimedTask], *, now: datetime = NOW) -> set[int]:
     """Performs claimed tasks in this thread and writes their outcomes as a worker does."""
     with nursery() as children:
         finishes, bindings = [], bind(tasks)
         for task in tasks:
-            said = Said(task.activity_id, lambda: now)
+            said = StepOutput(task.activity_id, lambda: now)
             outcome = perform(
                 task.work, said, nursery=children, binding=bindings.get(task.pk), clock=lambda: now
             )
             write([said], worker_id=worker.pk)
             finishes.append(Finish(task, outcome))
-        return WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now) if finishes else set()
+        if not finishes:
+            return set()
+        return WorkerTask.objects.finish(finishes, worker_id=worker.pk, now=now).accepted
 
 
 def run_until_idle(*, now: datetime = NOW) -> list[str]:
@@ -164,7 +160,7 @@ def enqueue(*steps: dict[str, Any], now: datetime = NOW) -> list[WorkerTask]:
     return sorted(WorkerTask.objects.filter(key__in=keys), key=lambda task: keys.index(task.key))
 
 
-def row(held: Held) -> WorkerTask:
+def row(held: ClaimedTask) -> WorkerTask:
     """The queue's row of a task that was claimed."""
     return WorkerTask.objects.get(pk=held.pk)
 

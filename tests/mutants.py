@@ -33,12 +33,20 @@ WORDS = {2: "the tests cannot be collected", 4: "the tests cannot be started", 5
 # Each begins with its rule, the file, the tests that have to notice (below tests/), and the database if it is
 # not SQLite. The lines with - are in the file once; those with + take their place.
 TABLE = r"""
-fence of an attempt | execution/queue/finish.py | execution/test_finish.py
--     theirs, params = among("(id, attempt)", [(task.pk, task.attempt) for task in tasks])
-+     theirs, params = among("id", [task.pk for task in tasks])
-fence of a worker | execution/queue/finish.py | execution/test_finish.py
--     held = f"{theirs} AND worker_id = %s AND status = 'processing' {extra}"
-+     held = f"{theirs} AND %s <> '' AND status = 'processing' {extra}"
+fence of an attempt | execution/queue/sqlite.py | execution/test_finish.py
+-     AND (id, attempt) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]')
+-         FROM json_each(%(held)s))
+-     AND worker_id
++     AND worker_id
+fence of an attempt | execution/queue/postgresql.py | execution/test_finish.py | postgres
+-         WHERE (id, attempt) IN (SELECT * FROM unnest((SELECT %s::bigint[]), (SELECT %s::bigint[])))
++         WHERE id IN (SELECT id FROM unnest((SELECT %s::bigint[]), (SELECT %s::bigint[])) AS t(id, n))
+fence of a worker | execution/queue/sqlite.py | execution/test_finish.py
+-     AND worker_id = %(worker)s AND status = 'processing'
++     AND %(worker)s <> '' AND status = 'processing'
+fence of a worker | execution/queue/postgresql.py | execution/test_finish.py | postgres
+-             AND worker_id = %s AND status = 'processing' {unless}
++             AND %s::uuid IS NOT NULL AND status = 'processing' {unless}
 fence of a retry | execution/queue/finish.py | execution/test_finish.py
 - for task in rows.lock().select_related("activity") if task.attempt == attempts[task.pk]]
 + for task in rows.lock().select_related("activity")]
@@ -52,9 +60,9 @@ fence of output and items | activities/models.py | activities/test_activity.py e
 guarded end of an activity | activities/models.py | activities/test_activity.py execution/test_finish.py
 - _OPEN = "t.status IN ('pending', 'in_progress')"
 + _OPEN = "t.status IS NOT NULL"
-dead worker claims | execution/queue/unlimited.py | execution/test_claim.py execution/test_recovery.py
-- WHERE w.id = %s AND w.status = 'alive') "
-+ WHERE w.id = %s) "
+dead worker claims | execution/queue/conditions.py | execution/test_claim.py execution/test_recovery.py
+- WHERE w.id = %(worker)s AND w.status = 'alive')"
++ WHERE w.id = %(worker)s)"
 lease after an outage | execution/loops/recovery.py | execution/test_recovery.py
 -     if now - steady_since < lease():
 +     if now < steady_since:
@@ -67,9 +75,9 @@ lease before a function | execution/children/child.py | steps/test_nursery.py
 locks of executions | execution/models/execution_queryset.py | races/test_verbs.py | postgres
 -         locking = "FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
 +         locking = ""
-locks of limits | execution/models/limit.py | races/test_limits.py | postgres
--             these += " ORDER BY key FOR NO KEY UPDATE"
-+             these += " ORDER BY key"
+locks of limits | execution/queue/postgresql.py | races/test_limits.py | postgres
+-     ORDER BY key FOR NO KEY UPDATE
++     ORDER BY key
 locks of tasks to cancel | execution/queue/cancel.py | races/test_verbs.py | postgres
 -     tasks = [task for task in queue.lock() if task.line not in kept]
 +     tasks = [task for task in queue.order_by("pk") if task.line not in kept]
@@ -204,7 +212,7 @@ workflow mutation in flight | workflows/failures.py | workflows/test_failures.py
 +         return Beginning(Phase.PREPARED, keeps=True)
 workflow cursor | workflows/models/commit.py | stories/test_workflow_scheduling_3_empty_reservations.py
 -     if not run.is_empty:
--         mine.filter(cursor__gt=NEVER).look_anew()
+-         mine.filter(cursor__gt=NEVER).rewind()
 -         return
 -     for topic
 +     for topic

@@ -119,17 +119,17 @@ def locked(path: Path) -> None:
 
 HEADER = b"name,cron\nNightly,0 3 * * *\n"
 RAGGED = b'"name","cron\nNightly,0 3 * * *,1,2\n'
-UTF16 = "is UTF-16 text; UTF-8 is expected: save it as UTF-8"
+UTF16 = "is UTF-16 text: save it as UTF-8"
 ROOT_READS_ALL = pytest.mark.skipif(os.geteuid() == 0, reason="who is root may read everything")
 # (how it is made, what every reader says)
 UNFIT: list[Any] = [
     (write("é".encode("utf-16")), UTF16),
     (write(b"\xfe\xff" + "é".encode("utf-16-be")), UTF16),
     (write("Zoë".encode("latin-1")), "is not UTF-8 text (byte 3): save it as UTF-8"),
-    (write(b"a\0b"), "is not text: it contains NUL"),
+    (write(b"a\0b"), "is not text, as it contains NUL"),
     (gigabyte, "is larger than"),
     (Path.mkdir, "cannot be read: Is a directory"),
-    (os.mkfifo, "is a pipe or a device, not a file with text"),
+    (os.mkfifo, "is a pipe or a device: copy its content"),
     (lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
     (lambda path: path.symlink_to("/proc/self/mem"), "cannot be read: Input/output error"),
     pytest.param(locked, "cannot be read: Permission denied", marks=ROOT_READS_ALL),
@@ -174,11 +174,11 @@ WRONG: list[tuple[Reader, bytes | None, str]] = [
     (SPEC, HEADER, A_SPEC),
     (SPEC, b"\xef\xbb\xbf", "is empty; a spec is expected"),
     (SQL, RAGGED, 'the quoted name that begins with " in line 1 is never closed'),
-    (SQL, b"", "holds no statement, only space and comments"),
+    (SQL, b"", "contains no statement, only space and comments"),
     (SQL, None, "does not exist"),
     (CONNECTIONS, HEADER, "must be a JSON object of names and URLs"),
     (CONNECTIONS, b" ", "must be a JSON object of names and URLs"),
-    (SECRET_KEY, b"", "is empty: remove it"),
+    (SECRET_KEY, b"", "is empty. Delete the file"),
     (SECRETS_KEYS, HEADER, "is not a Fernet key"),
     (SECRETS_KEYS, b"", "is empty: restore it"),
 ]

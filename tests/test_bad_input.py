@@ -55,7 +55,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("in the gap", IN_THE_GAP, "at", "does not exist"),
     ("unknown dst", {"dst": "sometimes"}, "dst", "not one of the available choices"),
     ("unknown overlap", {"overlap": "sometimes"}, "overlap", "not one of the available choices"),
-    ("unknown policy", {"on_failure": "shrug"}, "on_failure", "There is no “shrug”"),
+    ("unknown policy", {"on_failure": "shrug"}, "on_failure", "“shrug” is not a failure policy"),
     ("negative window", {"catch_up_seconds": "-1"}, "catch_up_seconds", "greater than or equal to 0"),
     ("2^63 as window", {"catch_up_seconds": str(2**63)}, "catch_up_seconds", "less than or equal to"),
     ("5,000 digits as window", {"catch_up_seconds": "9" * 5000}, "catch_up_seconds", "whole number"),
@@ -115,8 +115,12 @@ def test_what_is_no_json_is_told() -> None:
             strict_json.loads(text)
 
 
+JSON = {"as_json": "on", "drawn_for": "json:type:python"}
+
+
 def config(**config: Any) -> dict[str, str]:
-    return {"config": json.dumps({"function": "tests.work.noop"} | config)}
+    text = json.dumps({"function": "tests.work.noop"} | config)
+    return JSON | {"config": text}
 
 
 # (what, the fields of a step as typed, the field that complains, what it says)
@@ -124,21 +128,22 @@ STEPS: list[tuple[str, dict[str, str], str, str]] = [
     ("NUL in the name", {"name": "a\0b"}, "step name", "Null characters are not allowed"),
     ("control character in the name", {"name": "a\u0007b"}, "step name", "U+0007 is not allowed"),
     ("a word as index", {"index": "first"}, "step index", "whole number"),
-    ("no type", {"step_type": ""}, "step step_type", "required"),
-    ("unknown type", {"step_type": "cobol"}, "step step_type", "There is no step type “cobol”"),
+    ("no type", {"runs": ""}, "step runs", "Choose a step type"),
+    ("unknown type", {"runs": "type:cobol"}, "step runs", "Unknown step type “cobol”"),
     ("1e400 as timeout", {"timeout_seconds": "1e400"}, "step timeout_seconds", "whole number"),
     ("many retries", {"max_retries": "101"}, "step max_retries", "less than or equal to 100"),
     ("1e400 as factor", {"retry_factor": "1e400"}, "step retry_factor", "Enter a number"),
-    ("11 lines", {"resources": "a\r\n" * 11}, "step resources", "11 are too many: at most 10"),
+    ("11 lines", {"resources": "a\r\n" * 11}, "step resources", "11 entries are too many: at most 10"),
     ("a bell in a line", {"retry_on": "a\x07b"}, "step retry_on", "U+0007 is not allowed"),
     ("unknown condition", {"run_if": "maybe"}, "step run_if", "not one of the available choices"),
-    ("failure first", {"run_if": "failure"}, "step run_if", "nothing comes before it that could fail"),
-    ("no JSON", {"config": "{function: x}"}, "step config", "Not JSON: Expecting property name"),
-    ("depth 100,000", {"config": "[" * 100_000}, "step config", "Nested too deeply"),
+    ("failure first", {"run_if": "failure"}, "step run_if", "No step runs before this one"),
+    ("no JSON", JSON | {"config": "{function: x}"}, "step config", "Not JSON: Expecting property name"),
+    ("depth 100,000", JSON | {"config": "[" * 100_000}, "step config", "Nested too deeply"),
     ("300 kB", config(args=["x" * 300_000]), "step config", "too many"),
-    ("no function", {"config": "{}"}, "step config", "function: is required"),
-    ("unknown setting", config(functoin="x"), "step config", "functoin: is not a setting of python steps"),
-    ("lone surrogate", config(args=["\ud800"]), "step config", "args: contains NUL"),
+    ("no function", JSON | {"config": "{}"}, "step config", "function: Is required"),
+    ("no function typed", {"config-function": ""}, "step config-function", "Is required"),
+    ("unknown setting", config(functoin="x"), "step config", "functoin: Is not a setting of python steps"),
+    ("lone surrogate", config(args=["\ud800"]), "step config", "args: Contains NUL"),
 ]
 
 
@@ -156,10 +161,14 @@ def test_a_bad_step(blind: Client) -> None:
 
 
 # (what, the form, what is said about its steps, together or of one)
-UNTOUCHED = PYTHON | {"name": "", "step_type": "", "config": "{}"}
+UNTOUCHED = {name: text for name, text in PYTHON.items() if not name.startswith("config")} | {
+    "name": "",
+    "runs": "",
+    "drawn_for": "fields:",
+}
 ALL_STEPS: list[tuple[str, dict[str, Any], str]] = [
     ("only an untouched row", {"steps": [UNTOUCHED]}, "needs at least one step"),
-    ("the same name twice", {"steps": [PYTHON, PYTHON | {"name": "WORK"}]}, "another step has this name"),
+    ("the same name twice", {"steps": [PYTHON, PYTHON | {"name": "WORK"}]}, "Another step has this name"),
     ("one too many", {"steps": [PYTHON | {"name": f"s{n}"} for n in range(6)]}, "at most 5"),
     ("no count", {"steps": [PYTHON], "steps-TOTAL_FORMS": ""}, "ManagementForm data is missing"),
     ("an absurd count", {"steps": [PYTHON], "steps-TOTAL_FORMS": "99999999"}, "at most 5"),
@@ -186,7 +195,7 @@ def test_what_is_not_on_the_form_cannot_be_set(client: Client) -> None:
     columns |= {"next_run_at": "2030-01-01"}
     assert save(client, typed(schedule, description="new", **columns), schedule).status_code == 302
     schedule = fresh(schedule)
-    assert (schedule.status, schedule.token, schedule.started_count) == ("running", 2, 0)
+    assert (schedule.status, schedule.token, schedule.started_count) == ("active", 2, 0)
     assert (schedule.description, schedule.next_run_at) == ("new", None)
 
 
@@ -245,7 +254,7 @@ CLOSED: list[tuple[str, dict[str, str], str]] = [
     ("pause", {}, "is closed"),
     ("resume", {"missed": "discard"}, "is closed"),
     ("close", {}, "is closed"),
-    ("cancel", {}, "Nothing of"),
+    ("cancel", {}, "no running executions"),
 ]
 
 
@@ -265,9 +274,9 @@ MIGRATE, UNUSABLE = "run “manage.py migrate” first", "The database cannot be
 # The arguments, the environment, what the last line says
 IN_A_SHELL: list[Any] = [
     (["runworker", "--nope"], {}, "unrecognized arguments: --nope"),
-    (["runworker"], {"JIM_LEASE_SECONDS": "soon"}, "JIM_LEASE_SECONDS=soon is not a number"),
-    (["runworker"], NO_FOLDER, "The folder /dev/null/jim cannot be made"),
-    (["up"], NO_FOLDER, "The folder /dev/null/jim cannot be made"),
+    (["runworker"], {"JIM_LEASE_SECONDS": "soon"}, "JIM_LEASE_SECONDS=soon must be a number"),
+    (["runworker"], NO_FOLDER, "The folder /dev/null/jim cannot be created"),
+    (["up"], NO_FOLDER, "The folder /dev/null/jim cannot be created"),
     (["up"], NO_DATABASE, UNUSABLE),
     (["runscheduler"], {}, MIGRATE),
     (["pause", "--all"], {}, MIGRATE),
@@ -294,18 +303,18 @@ def test_a_bad_command_in_a_shell(
     assert "Traceback" not in done.stderr
     path = tmp_path / "data" / "jim.sqlite3"
     assert not path.exists()
-    assert words != MIGRATE or f"There is no database {path}: " in done.stderr
+    assert words != MIGRATE or f"The database {path} does not exist: " in done.stderr
     assert done.stderr.startswith("usage:") or done.stderr.count("\n") == 1
 
 
 BAD_ARGUMENTS = [
     (["up", "--nope"], "unrecognized arguments: --nope"),
-    (["runworker", "--processes", "0"], "--processes: a whole number from 1 to 1000"),
-    (["runworker", "--processes", "two"], "--processes: a whole number"),
-    (["runworker", "--threads", "1001"], "--threads: a whole number from 1 to 1000"),
-    (["runworker", "--pools", "a,,b"], "--pools: name the pools"),
-    (["rundirect", "python", "{"], "CONFIG: a JSON object is needed: not JSON"),
-    (["rundirect", "python", "{}", "--wait", "-1"], "--wait: a number of seconds from 0 to"),
+    (["runworker", "--processes", "0"], "--processes: must be a whole number from 1 to 1000"),
+    (["runworker", "--processes", "two"], "--processes: must be a whole number"),
+    (["runworker", "--threads", "1001"], "--threads: must be a whole number from 1 to 1000"),
+    (["runworker", "--pools", "a,,b"], "--pools: must be names of pools"),
+    (["rundirect", "python", "{"], "CONFIG: must be a JSON object: not JSON"),
+    (["rundirect", "python", "{}", "--wait", "-1"], "--wait: must be a number of seconds from 0 to"),
 ]
 
 

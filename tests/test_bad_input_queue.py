@@ -20,7 +20,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("no index", {"index": None}, "index", "cannot be null"),
     ("half an index", {"index": 0.5}, "index", "a whole number expected, found 0.5"),
     ("a bool as index", {"index": True}, "index", "a whole number expected, found true"),
-    ("unknown type", {"step_type": "cobol"}, "step_type", "There is no step type “cobol”; there are: "),
+    ("unknown type", {"step_type": "cobol"}, "step_type", "Unknown step type “cobol”: choose one of "),
     ("a number as type", {"step_type": 7}, "step_type", "text, in quotes, expected, found 7"),
     ("config as text", {"config": "{}"}, "config", "must be an object of settings"),
     ("timeout 0", {"timeout_seconds": 0}, "timeout_seconds", "greater than or equal to 1"),
@@ -39,16 +39,16 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("101 % of items", {"max_failed_percent": 101}, "max_failed_percent", "less than or equal to 100"),
     ("nothing to retry on", {"retry_on": [""]}, "retry_on", "must not be blank"),
     ("NUL to retry on", {"retry_on": ["a\0"]}, "retry_on", "U+0000 is not allowed"),
-    ("11 texts to retry on", {"retry_on": ["a"] * 11}, "retry_on", "11 are too many: at most 10"),
-    ("a long text to retry on", {"retry_on": ["x" * 81]}, "retry_on", "longer than 80 characters"),
+    ("11 texts to retry on", {"retry_on": ["a"] * 11}, "retry_on", "11 entries are too many: at most 10"),
+    ("a long text to retry on", {"retry_on": ["x" * 81]}, "retry_on", "over 80 characters"),
     ("unknown condition", {"run_if": "maybe"}, "run_if", "is not a valid choice"),
     ("unknown crash policy", {"on_crash": "shrug"}, "on_crash", "is not a valid choice"),
     ("priority 1001", {"priority": 1001}, "priority", "less than or equal to 1000"),
     ("priority -1001", {"priority": -1001}, "priority", "greater than or equal to -1000"),
     ("no pool", {"pool": ""}, "pool", "cannot be blank"),
     ("a hard space in the pool", {"pool": "a\u00a0b"}, "pool", "U+00A0 is not allowed"),
-    ("resources as object", {"resources": {"db": 1}}, "resources", "A list of texts is expected"),
-    ("space round a resource", {"resources": [" db"]}, "resources", "has spaces round it"),
+    ("resources as object", {"resources": {"db": 1}}, "resources", "Enter a list of texts"),
+    ("space round a resource", {"resources": [" db"]}, "resources", "has spaces around it"),
     ("long resources", {"resources": ["x" * 80] * 4}, "resources", "320 characters in all are too many"),
     ("continue as number", {"continue_on_failure": 1}, "continue_on_failure", "true or false expected"),
 ]
@@ -72,8 +72,7 @@ def test_a_bad_step_is_told_by_its_place_and_field(is_new: bool) -> None:
 
 
 TOO_EARLY = (
-    "nothing comes before it that could fail: move it to a later group (a higher index), or run it "
-    "on success or always."
+    "no step runs before this one: move it to a later group (a higher index), or run it on success or always."
 )
 # (what, the steps, where it is said, and what)
 TOGETHER: list[tuple[str, Any, str, str]] = [
@@ -122,7 +121,7 @@ def test_the_edges_are_allowed() -> None:
 
 # (what, the schedule's fields, the field that complains, what it says)
 POLICIES: list[tuple[str, dict[str, Any], str, str]] = [
-    ("unknown", {"on_failure": "shrug"}, "on_failure", "“shrug”; there are: stop, continue, skip."),
+    ("unknown", {"on_failure": "shrug"}, "on_failure", "choose one of stop, continue, skip."),
     ("none", {"on_failure": ""}, "on_failure", "cannot be blank"),
     ("a bool", {"on_failure": True}, "on_failure", "text, in quotes, expected, found true"),
     ("1e400 as window", {"catch_up_seconds": 1e400}, "catch_up_seconds", "found Infinity"),

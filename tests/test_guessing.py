@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from activities.models import Activity
-from api.guessing import FORGOTTEN_AFTER, Guess, Kind, is_told, lock_of
+from api.guessing import FORGOTTEN_AFTER, Guess, Kind, is_recorded, lock_of
 from api.models import FailedSignIn
 from api.rates import Meter
 from database import clock
@@ -220,6 +220,6 @@ def test_locks_grow_to_a_limit_and_are_told_ever_less_often(kind: str) -> None:
     locks = [lock_of(kind, failures) for failures in range(1, 2_000)]
     assert (locks[0], locks) == (timedelta(0), sorted(locks))
     assert max(locks) == (timedelta(minutes=1) if kind == Kind.ACCOUNT else timedelta(minutes=15))
-    told = [failures for failures in range(1, 2_000) if is_told(kind, failures)]
+    told = [failures for failures in range(1, 2_000) if is_recorded(kind, failures)]
     assert told[0] == next(number for number, lock in enumerate(locks, 1) if lock)
     assert len(told) <= 10

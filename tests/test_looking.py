@@ -146,7 +146,7 @@ def furnish_workflow(text: str, *, by: Initiator, now: datetime) -> dict[str, An
         Handler.objects.get(name="Sort"), now=now
     )
     run.start(now)
-    run.reach_prepared(Prepared([event.seen()], {"a": text}, title=text), now=now)
+    run.reach_prepared(Prepared([event.as_pending()], {"a": text}, title=text), now=now)
     run.stop(Stop(Status.PAUSED_APPROVAL, None, Tries()), f"{text} may not\n{text}", now=now)
     run.retry(text, initiator=by, now=now + timedelta(hours=1))
     found = {"workflow": "inbox", "workflow-row": run.workflow_id, "topic": "mail", "event": event.pk}

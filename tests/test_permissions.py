@@ -22,8 +22,8 @@ from tests.base import NOW
 pytestmark = pytest.mark.django_db
 TABLE = Path(settings.BASE_DIR, "docs", "permissions.md")
 ROW = re.compile(r"^\| `(?P<label>[^`]+)` \| (?P<method>[A-Z]+) \| (?P<who>[^|]+) \|$", re.MULTILINE)
-WHO = ("anybody", "signed in", *ROLES)
-NOBODY = "nobody"
+WHO = ("everyone", "signed in", *ROLES)
+SUPERUSERS = "superusers"
 IDENTITIES = ("", "signed in", *ROLES)
 
 
@@ -38,7 +38,7 @@ def test_every_address_has_its_rows() -> None:
 
 
 def test_the_table_names_only_roles_that_exist() -> None:
-    assert set(table().values()) <= {*WHO, NOBODY}
+    assert set(table().values()) <= {*WHO, SUPERUSERS}
 
 
 def test_each_role_may_all_that_the_one_before_it_may() -> None:
@@ -136,14 +136,14 @@ def cases() -> Iterator[tuple[Route, str, str]]:
 
 def at_the_line(who: str) -> set[str]:
     """The least that may and the most that may not."""
-    first = len(WHO) if who == NOBODY else WHO.index(who)
+    first = len(WHO) if who == SUPERUSERS else WHO.index(who)
     return set(WHO[max(first - 1, 0) : first + 1])
 
 
 def may(identity: str, who: str) -> bool:
-    if who == NOBODY:
+    if who == SUPERUSERS:
         return False
-    return WHO.index(identity or "anybody") >= WHO.index(who)
+    return WHO.index(identity or "everyone") >= WHO.index(who)
 
 
 def was_let_in(answer: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from execution.loops.scheduler import tick
 from execution.models import Execution
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from schedules.models import Schedule
 from tests.base import NOW, claim, end, fresh, make_worker
 
@@ -32,7 +32,7 @@ class Timeline:
         self.now = 0
         self.worker = make_worker()
         self.takes: Iterator[int] = chain(takes, repeat(2))
-        self.working: dict[Held, datetime] = {}
+        self.working: dict[ClaimedTask, datetime] = {}
 
     def pass_to(self, minute: int) -> None:
         while self.now < minute:
@@ -48,7 +48,7 @@ class Timeline:
         for task in claim(self.worker, now=now):
             self.working[task] = now + timedelta(minutes=next(self.takes))
 
-    def _end(self, task: Held, ends_at: datetime, now: datetime) -> None:
+    def _end(self, task: ClaimedTask, ends_at: datetime, now: datetime) -> None:
         execution = Execution.objects.get(pk=task.execution_id or 0)
         asked_at = execution.cancel_requested_at
         if execution.status != Execution.Status.IN_PROGRESS:

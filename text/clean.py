@@ -1,11 +1,11 @@
-"""Text that every database takes: PostgreSQL refuses NUL, and no driver can send a lone surrogate."""
+"""Make text storable: PostgreSQL refuses NUL, and no driver can send a lone surrogate."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-# Far more than people nest, and far less than Python's own limit, which depends on who calls.
+# Well below Python's recursion limit.
 MAX_LEVELS = 200
 LONGEST_SEARCH = 200
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -19,24 +19,24 @@ def clean_text(text: str) -> str:
 
 
 def search_text(typed: str) -> str:
-    """What somebody looks for. SQLite refuses to compare with a text of 50 kB."""
+    """Clean a search term and cut it off: SQLite refuses to compare with a text of 50 kB."""
     return clean_text(typed).strip()[:LONGEST_SEARCH]
 
 
 def clean_lines(text: str) -> str:
-    """The same of several lines; browsers end each of them with CR LF."""
+    """Clean text of several lines, which browsers end with CR LF."""
     return clean_text(text).replace("\r\n", "\n")
 
 
 def clean_json(value: object) -> object:
-    """The same value with clean text at every depth, keys included."""
+    """Clean all text in a JSON value, keys included."""
     return map_json(value, lambda leaf: clean_text(leaf) if isinstance(leaf, str) else leaf)
 
 
 def map_json(value: object, change: Callable[[object], object], levels: int = MAX_LEVELS) -> object:
-    """The same value with everything changed that holds nothing else: keys, text, numbers.
+    """Apply a function to all keys, texts and other leaves of a JSON value.
 
-    ValueError if it is nested too deeply, or for ever.
+    Raise ValueError if the value is nested too deeply or contains itself.
     """
     match value:
         case dict() | list() | tuple() if not levels:

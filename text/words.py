@@ -1,4 +1,4 @@
-"""How pages say states, times, durations and JSON."""
+"""States, times, durations and JSON as pages and commands show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-# Each outcome has a tone and a glyph of its own, so that nobody has to tell colours apart.
+# Each tone has a colour and a glyph, so that states can be told apart without seeing colours.
 TONES = {
     "pending": ("○", ("pending", "queued", "delayed")),
     "waiting": (
@@ -21,11 +21,11 @@ TONES = {
             *("paused:transient", "paused:approval", "paused:reconciliation"),
         ),
     ),
-    "running": ("▶", ("in_progress", "processing", "open", "reserved")),
+    "running": ("▶", ("running", "in_progress", "processing", "open", "reserved")),
     "complete": (
         "✓",
         (
-            *("complete", "completed", "running", "alive", "started", "ok", "done"),
+            *("complete", "completed", "alive", "started", "ok", "done"),
             *("enabled", "delivered", "active", "idle", "committed", "consumed"),
         ),
     ),
@@ -43,8 +43,8 @@ TONES = {
     ),
     "skipped": ("↷", ("skipped",)),
 }
-# Executions and activities end in states of their own; people read the same words for both.
-SAID = {
+# Executions and activities end in different states, which are shown with the same words.
+LABELS = {
     "complete": "completed",
     "complete_with_warning": "completed with warnings",
     "complete_with_error": "completed with errors",
@@ -52,14 +52,14 @@ SAID = {
 }
 TONE_OF = {state: tone for tone, (_, states) in TONES.items() for state in states}
 NOTHING = "\N{EN DASH}"
-# Ten hours away or twelve: nobody asks for the minutes, which are there when the pointer rests on it.
-ENOUGH = 10
+# From ten of the largest unit on, the smaller unit is left out; the exact time is in the tooltip.
+TWO_UNITS_BELOW = 10
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @lru_cache(maxsize=256)
 def badge(state: str, like: str = "") -> SafeString:
-    """`like`: the state whose tone it has, where its own word means something else elsewhere."""
+    """Show a state as a coloured badge; `like` names another state whose tone to use."""
     return format_html(
         '<span class="badge tone-{}"><span aria-hidden="true">{}</span> {}</span>',
         tone(like or state),
@@ -70,7 +70,7 @@ def badge(state: str, like: str = "") -> SafeString:
 
 @lru_cache(maxsize=256)
 def glyph(state: str) -> SafeString:
-    """The badge without its word, which is read out all the same."""
+    """Show a state as its glyph, with the word for screen readers and as tooltip."""
     return format_html(
         '<span class="glyph tone-{}" title="{}" role="img" aria-label="{}">{}</span>',
         tone(state),
@@ -81,7 +81,7 @@ def glyph(state: str) -> SafeString:
 
 
 def said(state: str) -> str:
-    return SAID.get(state) or state.replace("_", " ").replace(":", ": ")
+    return LABELS.get(state) or state.replace("_", " ").replace(":", ": ")
 
 
 def tone(state: str) -> str:
@@ -89,7 +89,7 @@ def tone(state: str) -> str:
 
 
 def moment(at: datetime | None, *, now: datetime) -> SafeString:
-    """How far away it is; the exact time appears when the pointer rests on it."""
+    """Show how far away a time is, with the exact time as tooltip."""
     if at is None:
         return SafeString(NOTHING)
     return format_html(
@@ -105,7 +105,7 @@ def exact(at: datetime, zone: tzinfo = UTC) -> str:
 
 
 def here(at: datetime) -> str:
-    """In the time zone that the reader of a page has chosen; UTC everywhere else."""
+    """Format in the time zone of the page's reader; UTC outside of pages."""
     return exact(at, timezone.get_current_timezone())
 
 
@@ -117,20 +117,20 @@ def distance(at: datetime, *, now: datetime) -> str:
     away = at - now
     if abs(away) < timedelta(seconds=1):
         return "now"
-    words = _words(abs(away).total_seconds(), exact_below=ENOUGH)
+    words = _words(abs(away).total_seconds(), two_units_below=TWO_UNITS_BELOW)
     return f"in {words}" if away > timedelta(0) else f"{words} ago"
 
 
 def span(length: timedelta | None) -> str:
-    """The largest unit of a duration and the next smaller one; what is short is said more exactly."""
+    """Format a duration with its largest unit and the next smaller one, short ones more exactly."""
     if length is None:
         return NOTHING
     seconds = max(length.total_seconds(), 0)
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else _words(seconds)
 
 
-def _words(seconds: float, *, exact_below: float = inf) -> str:
-    """With the next smaller unit, as long as there are fewer of the largest one."""
+def _words(seconds: float, *, two_units_below: float = inf) -> str:
+    """Add the next smaller unit while the count of the largest one is below `two_units_below`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     counts = []
@@ -139,9 +139,16 @@ def _words(seconds: float, *, exact_below: float = inf) -> str:
         count, left = divmod(left, size)
         counts.append((count, unit))
     first = next(place for place, (count, _) in enumerate(counts) if count)
-    most = 2 if counts[first][0] < exact_below else 1
+    most = 2 if counts[first][0] < two_units_below else 1
     return " ".join(f"{count} {unit}" for count, unit in counts[first : first + most] if count)
 
 
 def as_json(value: object) -> str:
     return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def sentence(text: str) -> str:
+    """Start with a capital letter and end with a full stop."""
+    text = text.strip()
+    text = f"{text[:1].upper()}{text[1:]}"
+    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -1,26 +1,29 @@
-"""Terminal output as text: its colours become styles, whatever else a terminal would obey is left out."""
+"""Terminal output as safe HTML: colours become CSS classes, all other control sequences are removed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, cast
 
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
+from rich.ansi import AnsiDecoder
+from rich.color import Color, ColorSystem
+from rich.style import Style
 
-# Control sequences, strings for the terminal (titles, links), and two-character escapes.
-ESCAPE = re.compile(
-    r"(?:\x1b\[|\x9b)(?P<sgr>[0-9;:]*)m"
+LONGEST_CODES = 64  # rich fails on numbers of thousands of digits
+# Colours and styles, other control sequences, strings for the terminal (titles, links), two-character
+# escapes, and single control characters. Rich knows fewer of them, so it only gets the first kind.
+CONTROL = re.compile(
+    r"(?:\x1b\[|\x9b)(?P<codes>[0-9;:]*)m"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
+    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f]"
 )
-CONTROLS = dict.fromkeys((*range(32), *range(127, 160))) | {0x09: "\t", 0x0D: " "}
 HUES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
-MARKS = {1: "bold", 2: "faint", 3: "italic", 4: "underlined", 9: "struck"}
-UNMARKS = {22: ("bold", "faint"), 23: ("italic",), 24: ("underlined",), 29: ("struck",)}
-RGB_LEVELS = (0, 95, 135, 175, 215, 255)
+STYLES = {"bold": "bold", "dim": "faint", "italic": "italic", "underline": "underlined", "strike": "struck"}
 
 
 class Piece(NamedTuple):
@@ -29,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def markup(text: str) -> SafeString:
-    """Safe to print: the text is escaped, the classes are ours."""
+    """Return HTML in which the text is escaped and the class names are those of `jim.css`."""
     shown = [
         format_html('<span class="{}">{}</span>', piece.classes, piece.text)
         if piece.classes
@@ -44,81 +47,36 @@ def plain(text: str) -> str:
 
 
 def pieces(text: str) -> Iterator[Piece]:
-    style, end = Style(), 0
-    for found in ESCAPE.finditer(text):
-        yield from _piece(text[end : found.start()], style)
-        if found["sgr"] is not None:
-            style = style.after(_codes(found["sgr"]))
-        end = found.end()
-    yield from _piece(text[end:], style)
+    cleaned = CONTROL.sub(_for_rich, text)
+    if "\x1b" not in cleaned:
+        yield Piece(cleaned)
+        return
+    decoded = AnsiDecoder().decode_line(cleaned)
+    end = 0
+    for span in decoded.spans:  # in order, without overlap
+        if span.start > end:
+            yield Piece(decoded.plain[end : span.start])
+        yield Piece(decoded.plain[span.start : span.end], _classes(cast(Style, span.style)))
+        end = span.end
+    if end < len(decoded.plain):
+        yield Piece(decoded.plain[end:])
 
 
-def _piece(text: str, style: Style) -> Iterator[Piece]:
-    shown = text.translate(CONTROLS)
-    if shown:
-        yield Piece(shown, style.classes)
+def _for_rich(control: re.Match[str]) -> str:
+    codes = control["codes"]
+    if codes is None:
+        return " " if control[0] == "\r" else ""
+    return f"\x1b[{codes.replace(':', ';')}m" if len(codes) <= LONGEST_CODES else ""
 
 
-def _codes(parameters: str) -> list[int]:
-    """An empty one is 0, as terminals have it; one that no terminal knows is as good as none."""
-    return [int(code or 0) if len(code) <= 3 else -1 for code in re.split("[;:]", parameters)]
+def _classes(style: Style) -> str:
+    names = sorted(name for attribute, name in STYLES.items() if getattr(style, attribute))
+    colours = [_hue(style.color), f"on-{_hue(style.bgcolor)}" if _hue(style.bgcolor) else ""]
+    return " ".join(f"ansi-{name}" for name in (*names, *colours) if name)
 
 
-class Style(NamedTuple):
-    marks: frozenset[str] = frozenset()
-    front: str = ""
-    back: str = ""
-
-    @property
-    def classes(self) -> str:
-        colours = [f"ansi-{self.front}"] * bool(self.front) + [f"ansi-on-{self.back}"] * bool(self.back)
-        return " ".join([*(f"ansi-{mark}" for mark in sorted(self.marks)), *colours])
-
-    def after(self, codes: Sequence[int]) -> Style:
-        style, rest = self, list(codes)
-        while rest:
-            code = rest.pop(0)
-            style = style._chosen(code, rest) if code in (38, 48) else style._plain(code)
-        return style
-
-    def _plain(self, code: int) -> Style:
-        if code == 0:
-            return Style()
-        if code in MARKS:
-            return self._replace(marks=self.marks | {MARKS[code]})
-        if code in UNMARKS:
-            return self._replace(marks=self.marks.difference(UNMARKS[code]))
-        if code in (39, 49):
-            return self._replace(front="") if code == 39 else self._replace(back="")
-        if 30 <= code <= 37 or 90 <= code <= 97:
-            return self._replace(front=HUES[code % 10])
-        if 40 <= code <= 47 or 100 <= code <= 107:
-            return self._replace(back=HUES[code % 10])
-        return self
-
-    def _chosen(self, code: int, rest: list[int]) -> Style:
-        """One of 256 colours, or any: the nearest of those that can be read on both themes."""
-        kind = rest.pop(0) if rest else 0
-        count = {5: 1, 2: 3}.get(kind, 0)
-        given, rest[:count] = rest[:count], []
-        if len(given) < count or not count:
-            return self
-        hue = _of_256(given[0]) if kind == 5 else _nearest(given)
-        return self._replace(front=hue) if code == 38 else self._replace(back=hue)
-
-
-def _of_256(number: int) -> str:
-    if number < 16:
-        return HUES[number % 8]
-    if number >= 232:
-        return "black" if number < 244 else "white"
-    cube = number - 16
-    return _nearest([RGB_LEVELS[cube // 36 % 6], RGB_LEVELS[cube // 6 % 6], RGB_LEVELS[cube % 6]])
-
-
-def _nearest(rgb: Sequence[int]) -> str:
-    strongest = max(rgb)
-    if strongest < 64:
-        return "black"
-    bits = [part > strongest * 0.6 for part in rgb]
-    return HUES[bits[0] + 2 * bits[1] + 4 * bits[2]]
+def _hue(color: Color | None) -> str:
+    """Return the nearest of eight colours that can be read on both themes."""
+    if color is None or color.is_default:
+        return ""
+    return HUES[(color.downgrade(ColorSystem.STANDARD).number or 0) % 8]

@@ -1,4 +1,4 @@
-"""What somebody should look at, each with what to do next."""
+"""The list “Needs attention”: problems that a person should look at, each with its next action."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from execution.models import Execution
 from schedules import permissions
 from schedules.selection import troubled
 from webhooks.models import Endpoint
-from workflows.models import Run
+from workflows.models import Run, Workflow
 from workflows.operations import OPERATE, first_operation
 from workflows.words import issue
 
@@ -27,7 +27,7 @@ LONGEST_WORDS = 200
 
 @dataclass(frozen=True)
 class Concern:
-    """`verb` is an operation on `target`; where there is none, or it is not allowed, one goes to `url`."""
+    """A problem and its next action: the operation `verb` on `target`, or else a link to `url`."""
 
     state: str
     about: Model
@@ -40,12 +40,12 @@ class Concern:
     permission: str = permissions.RUN
 
     @property
-    def shown(self) -> tuple[Any, ...]:
+    def change_key(self) -> tuple[Any, ...]:
         return self.state, self.about.pk, self.words, self.since, self.action
 
 
 def concerns(request: HttpRequest, *, now: datetime) -> list[Concern]:
-    """As far as this person may see them."""
+    """Return the problems that this user may see."""
     seen = [kind for kind in KINDS if request.user.has_perm(kind.permission)]
     found = together(*(kind.rows(now)[:MOST_OF_A_KIND] for kind in seen))
     return [kind.concern(row, now) for kind, rows in zip(seen, found, strict=True) for row in rows]
@@ -61,13 +61,13 @@ def _schedules(now: datetime) -> QuerySet[Any]:
 def _schedule(schedule: Any, now: datetime) -> Concern:
     if schedule.spec_error:
         url = reverse("web:schedule-edit", args=[schedule.pk])
-        return Concern("broken", schedule, _first_line(schedule.spec_error), None, "Edit it", url)
+        return Concern("broken", schedule, _first_line(schedule.spec_error), None, "Edit", url)
     if schedule.is_paused_by_itself:
         words = _first_line(schedule.pause_note)
         url = schedule.get_absolute_url()
         return Concern("paused", schedule, words, schedule.paused_at, "Resume", url, "resume", schedule)
     if schedule.is_overdue(now):
-        words = "Its time has passed, and no scheduler came to it."
+        words = "The next run is overdue: no scheduler has handled it yet."
         url = (
             f"{reverse('web:why', args=[schedule.pk])}?{urlencode({'at': schedule.next_run_at.isoformat()})}"
         )
@@ -80,7 +80,7 @@ def _failing(schedule: Any) -> Concern:
     words = f"{times}{_first_line(schedule.last_failure)}"
     if schedule.failed_id is None:
         url = schedule.get_absolute_url()
-        return Concern("failed", schedule, words, schedule.last_run_at, "Look at it", url)
+        return Concern("failed", schedule, words, schedule.last_run_at, "View", url)
     failed = Execution(pk=schedule.failed_id, schedule_name=schedule.name)
     url = failed.get_absolute_url()
     return Concern("failed", schedule, words, schedule.last_run_at, "Retry", url, "retry", failed)
@@ -91,7 +91,7 @@ def _late_executions(now: datetime) -> QuerySet[Any]:
 
 
 def _late(each: Any, now: datetime) -> Concern:
-    words, url = "It should have ended by now.", each.get_absolute_url()
+    words, url = "The execution is still running after its deadline.", each.get_absolute_url()
     return Concern("late", each, words, each.deadline_at, "Cancel", url, "cancel", each)
 
 
@@ -102,12 +102,12 @@ def _endpoints(now: datetime) -> QuerySet[Any]:
 def _undelivered(each: Any, now: datetime) -> Concern:
     state = "failed" if each.is_enabled else "disabled"
     words = _first_line(each.status_note) or f"{each.failed_in_a_row:,} deliveries in a row failed."
-    return Concern(state, each, words, each.succeeded_at, "See its deliveries", each.get_absolute_url())
+    return Concern(state, each, words, each.succeeded_at, "View deliveries", each.get_absolute_url())
 
 
 def _stuck_runs(now: datetime) -> QuerySet[Any]:
-    """Those that wait for a person; what tries again by itself does not."""
-    waiting = Run.objects.stuck().filter(due_at=None, workflow__status="running")
+    """Select runs that wait for a person; runs with a `due_at` are retried automatically."""
+    waiting = Run.objects.stuck().filter(due_at=None, workflow__status=Workflow.Status.ACTIVE)
     rows = waiting.select_related("workflow", "handler").defer("handler__state", "snapshot")
     return rows.order_by("finished_at")
 
@@ -116,7 +116,7 @@ def _stuck(run: Run, now: datetime) -> Concern:
     about, first = run.workflow, first_operation(run)
     words, url = _first_line(issue(about, run, now)), about.get_absolute_url()
     if first is None:
-        return Concern("needs_attention", about, words, run.finished_at, "Say what happened", url)
+        return Concern("needs_attention", about, words, run.finished_at, "Resolve", url)
     return Concern(
         *("needs_attention", about, words, run.finished_at, first.label, url, first.name, run), OPERATE
     )
@@ -128,7 +128,7 @@ def _first_line(text: str) -> str:
 
 
 class Kind(NamedTuple):
-    """What some may see; the rows that are worth a look, and what is said of each."""
+    """A kind of problem: who may see it, which rows have it, and how each row is described."""
 
     permission: str
     rows: Callable[[datetime], QuerySet[Any]]

@@ -1,6 +1,6 @@
-"""The geometry of charts: pure functions from data to what templates draw, each with its words.
+"""The geometry of charts: pure functions from data to shapes, each with a label in words.
 
-Who cannot see a chart, or cannot tell its colours apart, has its label, its shapes and a table.
+Labels, shapes and tables serve users who cannot see a chart or tell its colours apart.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LEVELS = (1, 3, 10)
 
 
 def outcome_words(counts: Counter[str], *, nothing: str = "none") -> str:
-    """“57 completed, 2 failed and 1 in progress”."""
+    """Return counts in words, such as “57 completed, 2 failed and 1 in progress”."""
     told = [f"{count:,} {state.replace('_', ' ')}" for state, count in counts.most_common() if count]
     return listed(told) if told else nothing
 
 
 def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
-    """The last executions, given the newest first, drawn the oldest first: as high as they took long.
+    """Draw the last executions, given newest first, from oldest to newest; longer ones are higher.
 
-    What completed stands on the line, what failed goes through it, what was cancelled is hollow, and what
-    runs is open at its top. As text at once: there are thousands on a page, of numbers and fixed words only.
+    Completed bars stand on the line, failed ones cross it, cancelled ones are hollow, and running ones are
+    open at the top. Built as text because a page has thousands; it contains only numbers and fixed words.
     """
     shown = list(reversed(ran[:BARS]))
     longest = max((each.duration or timedelta(0) for each in shown), default=timedelta(0))
@@ -45,8 +45,8 @@ def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
         took = f", {span(each.duration)}" if each.duration is not None else ""
         words = f"#{each.id} {each.state.replace('_', ' ')}{took}"
         shape = _bar(place * BAR_STEP, _height(each, longest), each.state)
-        look = f"tone-{tone(each.state)} {_look(each.state)}"
-        path = f'<path class="{look}" d="{shape}"><title>{words}</title></path>'
+        style = f"tone-{tone(each.state)} {_style(each.state)}"
+        path = f'<path class="{style}" d="{shape}"><title>{words}</title></path>'
         drawn.append(f'<a href="{url(each.id)}" tabindex="-1">{path}</a>')
     line = f'<path class="axis" d="M0 {BAR_HEIGHT}.5h{BARS * BAR_STEP}"/>'
     width, height = BARS * BAR_STEP, BAR_HEIGHT + FOOT
@@ -60,7 +60,7 @@ def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
 
 
 def _height(each: Ran, longest: timedelta) -> int:
-    """By the root of the duration, so that short ones can be seen beside long ones."""
+    """Scale by the root of the duration, so that short bars stay visible beside long ones."""
     if each.duration is None:
         return BAR_HEIGHT
     part = sqrt(each.duration / longest) if longest else 0
@@ -76,11 +76,11 @@ def _bar(x: int, height: int, state: str) -> str:
     return f"M{x} {top}v{bottom - top}h{BAR_WIDTH}v-{bottom - top}z"
 
 
-def _look(state: str) -> str:
+def _style(state: str) -> str:
     return "hollow" if tone(state) in ("cancelled", "running", "waiting") else "solid"
 
 
-class Part(NamedTuple):
+class Segment(NamedTuple):
     tone: str
     y: float
     height: float
@@ -89,14 +89,14 @@ class Part(NamedTuple):
 class Hour(NamedTuple):
     at: datetime
     x: int
-    parts: list[Part]
+    parts: list[Segment]
     counts: dict[str, int]
     words: str
 
 
 @dataclass(frozen=True)
 class Day:
-    """The last 24 hours: a column for each."""
+    """The last 24 hours, with a column for each hour."""
 
     hours: list[Hour]
     most: int
@@ -114,13 +114,13 @@ class Day:
 
     @property
     def success_rate(self) -> float | None:
-        """Of what completed or failed; what was cancelled says nothing."""
+        """Return the share of completed runs among completed and failed ones."""
         ended = self.counts["completed"] + self.counts["failed"]
         return self.counts["completed"] / ended if ended else None
 
 
 def day(buckets: Iterable[Bucket], *, now: datetime) -> Day:
-    """Failures stand at the bottom, where all of them start from the same line."""
+    """Draw the last 24 hours, with failures at the bottom, where their heights can be compared."""
     by_hour: dict[datetime, dict[str, int]] = defaultdict(dict)
     for each in buckets:
         by_hour[each.at][each.status] = each.number
@@ -146,7 +146,7 @@ def _hour(at: datetime, x: int, counts: dict[str, int], most: int) -> Hour:
         if count := counts.get(status, 0):
             height = max(count / most * HOUR_HEIGHT, 2)
             bottom -= height
-            parts.append(Part(tone(status), round(max(bottom, 0), 1), round(height, 1)))
+            parts.append(Segment(tone(status), round(max(bottom, 0), 1), round(height, 1)))
     told = outcome_words(Counter(counts), nothing="nothing")
     local = timezone.localtime(at)
     return Hour(at, x, parts, counts, f"{local:%H:%M} {local.tzinfo}: {told}")
@@ -180,7 +180,7 @@ class Year:
 
     @property
     def drawn(self) -> SafeString:
-        """As text at once, as there are hundreds: numbers, dates and fixed words only."""
+        """Draw all cells as text, as there are hundreds; it contains only numbers, dates and fixed words."""
         return SafeString("".join(map(_drawn_cell, self.cells)))
 
 
@@ -255,12 +255,12 @@ class Plot:
     height: int = PLOT_HEIGHT
 
     def drawn(self, url: Callable[[int], str]) -> SafeString:
-        """Each leads to its execution."""
+        """Draw all points, each with a link to its execution."""
         return SafeString("".join(_drawn_point(point, url(point.id)) for point in self.points))
 
 
 def durations(ran: Sequence[Ran]) -> Plot | None:
-    """Given the newest first; None if nothing has ended yet."""
+    """Plot the durations of executions, given newest first; None if none has ended yet."""
     ended = [(each, each.duration) for each in reversed(ran) if each.duration is not None]
     if not ended:
         return None
@@ -282,7 +282,7 @@ def durations(ran: Sequence[Ran]) -> Plot | None:
         for place, (each, length) in enumerate(ended)
     ]
     usual = usual_duration(ran)
-    label = f"How long the last {counted(len(ended), 'run')} took: {span(longest)} at most"
+    label = f"Duration of the last {counted(len(ended), 'run')}: at most {span(longest)}"
     return Plot(
         points,
         span(longest),

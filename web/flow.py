@@ -1,4 +1,4 @@
-"""A workflow as it is drawn: pure geometry from handlers and topics to boxes and arrows, and in words."""
+"""The geometry of an event flow: pure functions from handlers and topics to boxes and arrows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DETOUR = 20
 
 
 class Node(NamedTuple):
-    """`kind`: producer, consumer or topic."""
+    """A handler or topic; `kind` is producer, consumer or topic."""
 
     key: str
     kind: str
@@ -33,7 +33,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Flow:
-    """Producers at the left, and everything else to the right of what it gets its events from."""
+    """A drawn event flow: producers at the left, and each other node right of its sources."""
 
     boxes: list[Box]
     arrows: list[str]
@@ -45,7 +45,7 @@ class Flow:
 
 
 def flow(nodes: Sequence[Node], links: Sequence[tuple[str, str]]) -> Flow:
-    """`links` go from the key of one node to that of another: who publishes where, and who consumes what."""
+    """Draw nodes and links; a link is a pair of keys, from publisher to topic or from topic to consumer."""
     known = {node.key: node for node in nodes}
     links = [(a, b) for a, b in dict.fromkeys(links) if a in known and b in known]
     column = _columns(list(known), links)
@@ -54,12 +54,12 @@ def flow(nodes: Sequence[Node], links: Sequence[tuple[str, str]]) -> Flow:
     goes_back = any(column[a] >= column[b] for a, b in links)
     width = (max(column.values(), default=-1) + 1) * (BOX_WIDTH + COLUMN_GAP) - COLUMN_GAP
     arrows = [_arrow(boxes[a], boxes[b], height) for a, b in links]
-    label = _told(known, links)
+    label = _label(known, links)
     return Flow(list(boxes.values()), arrows, max(width, 0), height + DETOUR * goes_back, label)
 
 
 def _columns(keys: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """One beyond the farthest of those before it, as long as that does not go in a circle."""
+    """Place each node one column right of its farthest source, ignoring links that close a circle."""
     forward = _without_circles(keys, links)
     column = dict.fromkeys(keys, 0)
     for _ in keys:
@@ -92,7 +92,7 @@ def _leads(after: dict[str, list[str]], start: str, end: str) -> bool:
 def _placed(
     known: dict[str, Node], links: Sequence[tuple[str, str]], column: dict[str, int]
 ) -> dict[str, Box]:
-    """Column by column, each in the order of what leads to it, and all of them around one line."""
+    """Place boxes column by column, ordered by their sources and centred on one line."""
     members: dict[int, list[str]] = defaultdict(list)
     for key in known:
         members[column[key]].append(key)
@@ -113,7 +113,7 @@ def _middle(heights: Sequence[int]) -> float:
 
 
 def _arrow(source: Box, target: Box, height: int) -> str:
-    """From the right edge of one to the left edge of the other; what goes back passes below everything."""
+    """Draw from the right edge of one box to the left edge of the other; arrows back pass below all boxes."""
     x, y = source.x + BOX_WIDTH + 2, source.y + BOX_HEIGHT // 2
     to_x, to_y = target.x - 3, target.y + BOX_HEIGHT // 2
     head = "m-5 -4l5 4l-5 4"
@@ -125,7 +125,7 @@ def _arrow(source: Box, target: Box, height: int) -> str:
     return f"M{down} {from_y}V{low}H{up}V{to_y}m-4 5l4 -5l4 5"
 
 
-def _told(known: dict[str, Node], links: Sequence[tuple[str, str]]) -> str:
+def _label(known: dict[str, Node], links: Sequence[tuple[str, str]]) -> str:
     sentences = []
     for node in known.values():
         if node.kind == "topic":
@@ -134,7 +134,7 @@ def _told(known: dict[str, Node], links: Sequence[tuple[str, str]]) -> str:
         gives = " and ".join(known[b].name for a, b in links if a == node.key)
         parts = [f"consumes {takes}"] * bool(takes) + [f"publishes to {gives}"] * bool(gives)
         sentences.append(f"{node.name} {' and '.join(parts) or 'publishes nothing'}")
-    return f"How events go: {'; '.join(sentences)}." if sentences else "It has no handlers."
+    return f"Event flow:  {'; '.join(sentences)}." if sentences else "This workflow has no handlers."
 
 
 def _cut(text: str) -> str:

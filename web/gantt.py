@@ -1,6 +1,6 @@
-"""Where the bars of an execution's steps are. Pure; templates only print.
+"""The geometry of the timeline of an execution: pure functions from attempts to bars.
 
-Lengths along the time are per cent, so that the drawing fits any screen; heights are pixels.
+Horizontal lengths are per cent, so that the drawing fits any screen; heights are pixels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 
 
 
 class Attempt(Protocol):
-    """What is drawn of an activity."""
+    """The part of an activity that is drawn."""
 
     pk: int
     status: str
@@ -67,7 +67,7 @@ class Bar:
 
     @property
     def is_at_end(self) -> bool:
-        """There is no room for a glyph behind it: it goes before."""
+        """Tell whether the glyph must stand before the bar, because it does not fit behind it."""
         return not self.is_wide and self.x + self.width > 94
 
 
@@ -93,7 +93,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Band:
-    """The rows of one group: they run side by side."""
+    """The background of the rows of one group, whose steps run side by side."""
 
     y: int
     height: int
@@ -106,7 +106,7 @@ class Tick:
 
     @property
     def is_at_end(self) -> bool:
-        """Its label goes before it."""
+        """Tell whether the label must stand before the tick."""
         return self.x > 80
 
 
@@ -120,7 +120,7 @@ class Chart:
 
 
 def chart(attempts: Iterable[Attempt], *, start: datetime, now: datetime) -> Chart:
-    """`attempts` of all steps; `now` is the end of the time axis unless something ended later."""
+    """Draw the attempts of all steps; the time axis ends at `now`, or at the last end if that is later."""
     steps = _steps(attempts)
     shown = steps[:MOST_ROWS]
     scale = Scale.of([attempt for step in shown for attempt in step], start, now)
@@ -152,7 +152,7 @@ class Scale:
         return cls(start, max((last - start).total_seconds(), 0.001), now)
 
     def x(self, at: datetime) -> float:
-        """What is before the start, or after the end, is drawn there."""
+        """Return the position of a time in per cent; times outside the axis are moved to its ends."""
         share = (at - self.start).total_seconds() / self.seconds * 100
         return round(min(max(share, 0.0), 100.0), 2)
 
@@ -165,7 +165,7 @@ def _steps(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
 
 
 def _reached(steps: Sequence[Sequence[Attempt]], start: datetime) -> dict[int | None, datetime | None]:
-    """When the groups before each one had ended; None if they have not, and so nothing of it waits yet."""
+    """Return for each group when the groups before it had ended; None if they have not ended yet."""
     reached: dict[int | None, datetime | None] = {}
     last: datetime | None = start
     for index, group in groupby(steps, key=lambda step: step[0].step_index):
@@ -196,7 +196,7 @@ def _note(step: Sequence[Attempt], now: datetime) -> str:
 
 
 def _bar(attempt: Attempt, reached: datetime | None, scale: Scale) -> Bar | None:
-    """None: it has not begun, and is not waiting for anything but the groups before it."""
+    """Draw an attempt; None if it only waits for the groups before it."""
     if attempt.executed_at is None and attempt.finished_at is None and reached is None:
         return None
     since = max(attempt.created_at, reached) if reached else attempt.created_at

@@ -21,16 +21,16 @@ OLDER = "before"
 class Pages(Generic[M]):
     rows: list[M]
     older: str = ""
-    """The address of what comes next, if there is more."""
+    """The address of the next page, if there is one."""
     newest: str = ""
-    """The address of the beginning, if this is not it."""
+    """The address of the first page, unless this is the first."""
     reached_at: datetime | None = None
-    """How far back was looked, if there is more to look through."""
+    """How far back the search went, if it ended before the oldest row."""
     further: str = ""
 
 
 def newest_first(request: HttpRequest, rows: QuerySet[M], *, key: str = "pk", within: str = "") -> Pages[M]:
-    """`key` grows with the rows, and an index has them in its order, or in the order of both."""
+    """Return a page of rows ordered by `key`, which an index must cover (after `within`, if given)."""
     part = keyset.read_page(rows, after=_before(request), count=ROWS, key=key, within=within)
     return _linked(request, part)
 
@@ -44,7 +44,7 @@ def look_back(
     until: datetime | None = None,
     reach: int,
 ) -> Pages[M]:
-    """`by` is the time that grows with the ids; the rows come newest first, already filtered."""
+    """Return a page of filtered rows among the newest `reach`; `by` is a time that grows with the ids."""
     rows = rows.filter(_between(by, since, until))
     after = _before(request)
     return _linked(
@@ -63,7 +63,7 @@ def look_among(
     by: str,
     reach: int,
 ) -> Pages[M]:
-    """The same for rows that one index has in the order of `key`, or of both: so many of them at a time."""
+    """Return a page of the `wanted` rows among the next `reach` rows; an index must cover their order."""
     after = _before(request)
     return _linked(
         request,
@@ -72,9 +72,9 @@ def look_among(
 
 
 def address(request: HttpRequest, **changed: Any) -> str:
-    """This address with other parameters; an empty one is left out."""
+    """Return the address of the request with other parameters; empty ones are left out."""
     query = request.GET.copy()
-    query.pop("version", None)  # what a part of the page says when it asks for news
+    query.pop("version", None)  # sent by a part of the page when it polls
     for name, value in changed.items():
         query.pop(name, None)
         if value not in ("", None):

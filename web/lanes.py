@@ -1,4 +1,4 @@
-"""A plan as it is drawn: pure geometry from steps to boxes and arrows, and the same in words."""
+"""The geometry of a plan: pure functions from steps to boxes and arrows, with a label in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Arrow(NamedTuple):
 
 @dataclass(frozen=True)
 class Lanes:
-    """A plan: groups from left to right; the steps of each, which run side by side, from top to bottom."""
+    """A drawn plan: groups from left to right, and the steps of a group from top to bottom."""
 
     boxes: list[Box]
     arrows: list[Arrow]
@@ -40,7 +40,7 @@ class Lanes:
 
 
 class Planned(NamedTuple):
-    """A step, as far as it is drawn."""
+    """The part of a step that is drawn."""
 
     name: str
     group: int
@@ -73,7 +73,7 @@ def lanes(steps: Iterable[Planned]) -> Lanes:
 
 def _box(step: Planned, x: int, y: int, *, is_first: bool) -> Box:
     words = f"{step.name} ({step.kind})"
-    # In the first group it has nothing to clean up after, and a cancel stops it.
+    # A step of the first group cannot be clean-up: a cancel stops it.
     always = "always" if is_first else "always (clean-up)"
     condition = {"failure": "if something failed", "always": always}.get(step.condition, "")
     return Box(x, y, _cut(step.name), _cut(step.kind), words, condition)

@@ -1,4 +1,4 @@
-"""What is wrong with a form, as its summary lists it: each mistake with a link to its field."""
+"""The summary of the errors of a form, each with a link to its field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django import forms
 
 
 class Mistake(NamedTuple):
-    """`anchor` is the id of the control, or of the place where the mistake is told."""
+    """The errors of one field; `anchor` is the id of its control, or of the place of its errors."""
 
     label: str
     anchor: str
@@ -17,12 +17,12 @@ class Mistake(NamedTuple):
 
 
 def anchor_of(bound: forms.BoundField) -> str:
-    """The id of its control; of the first one where it has several."""
+    """Return the id of the field's control, or of the first of several."""
     return f"{bound.auto_id}_0" if bound.field.widget.use_fieldset else bound.auto_id
 
 
 def mistakes_of(form: forms.BaseForm) -> list[Mistake]:
-    """Those of the fields that are shown; what is about the form as a whole is told beside them."""
+    """Return the errors of the visible fields; errors of the whole form are shown separately."""
     return [
         Mistake(str(bound.label), anchor_of(bound), [str(error) for error in bound.errors])
         for bound in form.visible_fields()

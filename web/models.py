@@ -1,10 +1,12 @@
+"""The permission to see the settings page."""
+
 from __future__ import annotations
 
 from django.db import models
 
 
 class Settings(models.Model):
-    """No table: only who may see the page of the settings."""
+    """A model without a table that only carries a permission."""
 
     class Meta:
         managed = False

@@ -1,4 +1,4 @@
-"""The menu: what this person may see, in the order in which people need it."""
+"""The menu of all pages: links to the lists that the user may see."""
 
 from __future__ import annotations
 

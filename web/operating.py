@@ -1,6 +1,6 @@
-"""The verbs of the models, each asked on a page of its own, or in a dialogue on the page it was called from.
+"""The page, or dialogue, that asks for confirmation of an operation and performs it.
 
-They are the same as in the admin: one place decides what is asked, allowed and said.
+Operations are shared with the admin, so that both ask, allow and report the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .page import form_page, is_htmx
 
 @dataclass(frozen=True)
 class Kind:
-    """What can be operated on: who may see it, and its operations."""
+    """A model with operations, and who may see its rows."""
 
     model: type[Model]
     view_permission: str
@@ -47,7 +47,7 @@ class Kind:
     def operation(self, name: str) -> Operation[Any]:
         found = next((each for each in offered_for(self.model) if each.name == name), None)
         if found is None:
-            raise Http404(f"There is no operation {name}.")
+            raise Http404(f"Unknown operation: {name}")
         return found
 
 
@@ -60,13 +60,13 @@ def register(
     view_permission: str,
     rows: Callable[[HttpRequest], QuerySet[Any]] | None = None,
 ) -> None:
-    """Let people operate on rows of a model: on `rows`, if they may not see all of them."""
+    """Offer the operations of a model on pages, for all rows or only for `rows`."""
     seen = rows or (lambda request: model._default_manager.all())
     kinds[str(model._meta.model_name)] = Kind(model, view_permission, seen)
 
 
 def operations_of(request: HttpRequest, target: Model) -> list[tuple[Operation[Any], str]]:
-    """What this person may do with it now, each with its address."""
+    """Return the operations that the user may perform on `target` now, each with its address."""
     kind = kinds[str(target._meta.model_name)]
     return [
         (operation, operation_url(operation.name, [target]))
@@ -83,21 +83,21 @@ def operation_url(name: str, targets: Sequence[Model], *, back: str = "") -> str
 
 @form_page("")
 def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
-    """Each kind and operation has permissions of its own, which are checked here."""
+    """Check the permissions of the kind and of the operation, then ask and perform."""
     if kind not in kinds:
-        raise Http404(f"There is no {kind}.")
+        raise Http404(f"Unknown kind of object: {kind}")
     of = kinds[kind]
     operation = of.operation(name)
     if not (request.user.has_perm(of.view_permission) and operation.is_allowed(request)):
-        raise PermissionDenied(f"This needs the permission “{operation.permission}”.")
+        raise PermissionDenied(f"This action requires the permission “{operation.permission}”.")
     if not request.GET.getlist("id"):
-        messages.error(request, "Choose at least one first.")
-        return _go(request, _back(request, [], []))
+        messages.error(request, "Select at least one row first.")
+        return _redirect(request, _return_url(request, [], []))
     return conduct(request, operation, _targets(request, of))
 
 
 def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[Model]) -> HttpResponse:
-    """Asks, shows what it would do where that is wanted, and does it; the caller knows that it is allowed."""
+    """Ask, preview if the operation is rehearsed, and perform; the caller has checked the permission."""
     form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
     if not form.is_valid():
         return _question(request, operation, targets, form)
@@ -107,18 +107,18 @@ def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[M
     if done is None:
         return _question(request, operation, targets, form)
     if any(each.reveal for each in done):
-        context = {"title": operation.label, "revealed": done, "back": _back(request, targets, done)}
-        return render(request, "web/revelation.html", context)
-    return _go(request, _back(request, targets, done))
+        context = {"title": operation.label, "revealed": done, "back": _return_url(request, targets, done)}
+        return render(request, "web/secret.html", context)
+    return _redirect(request, _return_url(request, targets, done))
 
 
 def _targets(request: HttpRequest, of: Kind) -> list[Any]:
     ids = set(request.GET.getlist("id"))
     if not ids or not all(_is_id(of.model, text) for text in ids):
-        raise Http404("That is no id.")
+        raise Http404("The address contains an invalid id.")
     targets = list(of.rows(request).filter(pk__in=ids).order_by("pk")[: MOST_AT_ONCE + 1])
     if len(targets) != len(ids) or len(targets) > MOST_AT_ONCE:
-        raise Http404(f"Not all of these exist, or they are more than {MOST_AT_ONCE}.")
+        raise Http404(f"Some of the selected rows no longer exist, or more than {MOST_AT_ONCE} are selected.")
     return targets
 
 
@@ -159,19 +159,19 @@ def _question(
         "rehearsed": rehearsed,
         "answers": answers_of(request),
         "address": request.get_full_path(),
-        "back": _back(request, targets, []),
+        "back": _return_url(request, targets, []),
     }
     return render(request, "web/_question.html" if is_htmx(request) else "web/question.html", context)
 
 
-def _go(request: HttpRequest, url: str) -> HttpResponse:
+def _redirect(request: HttpRequest, url: str) -> HttpResponse:
     if is_htmx(request):
         return HttpResponse(status=204, headers={"HX-Redirect": url})
     return HttpResponseRedirect(url)
 
 
-def _back(request: HttpRequest, targets: Sequence[Model], done: Sequence[Done]) -> str:
-    """To what was made, else to where one came from."""
+def _return_url(request: HttpRequest, targets: Sequence[Model], done: Sequence[Done]) -> str:
+    """Return the address of the new object, or else of the page where the user came from."""
     if len(targets) == 1 and done and done[0].url:
         return done[0].url
     asked = request.GET.get("next", "")

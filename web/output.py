@@ -1,4 +1,4 @@
-"""What attempts left behind, on a page: their output, also as a text file, and their items."""
+"""The output and the items of attempts: on a page, as a live log and as a text file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from activities.transcript import MOST_DOWNLOADED, MOST_LINES, STREAMS, Transcri
 from text.numbers import whole_number
 
 from .ansi import markup, plain
+from .filters import search_box
 from .keyset import address
 from .page import STOP_POLLING, is_htmx
-from .search import search_box
 
 MOST_CHOICES = 300
 MOST_SHOWN = 100
@@ -37,8 +37,8 @@ class OutputFilters(forms.Form):
     def __init__(self, given: Any, attempts: Sequence[Any]) -> None:
         super().__init__(given)
         began = [attempt for attempt in attempts if attempt.executed_at or attempt.last_line]
-        choices = [(each.pk, _called(each)) for each in began[-MOST_CHOICES:]]
-        self.fields["of"].choices = [("", "All, by time"), *choices]  # type: ignore[attr-defined]
+        choices = [(each.pk, _attempt_name(each)) for each in began[-MOST_CHOICES:]]
+        self.fields["of"].choices = [("", "All steps"), *choices]  # type: ignore[attr-defined]
         if len(attempts) == 1:
             self.fields["of"].widget = forms.HiddenInput()
 
@@ -50,8 +50,8 @@ class Line(NamedTuple):
 
 
 def output_page(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> dict[str, Any]:
-    """`attempts` come with their last lines."""
-    form, transcript = _wanted(request, attempts)
+    """Return the context of the output; `attempts` must carry their last line numbers."""
+    form, transcript = _selected(request, attempts)
     to = form.cleaned_data.get("to")
     rows = transcript.lines(to=to)
     is_single = len(transcript.attempts) == 1 and not transcript.is_filtered
@@ -71,8 +71,8 @@ def output_page(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool
 
 
 def follow(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> HttpResponse:
-    """Only what is new; it takes the place of the element that asked, and asks again itself."""
-    form, transcript = _wanted(request, attempts)
+    """Render only new lines, with an element that replaces the polling one and polls on."""
+    form, transcript = _selected(request, attempts)
     rows = transcript.lines(after=read_cursor(request.GET.get("after", "")))
     if not rows and not is_final:
         return HttpResponse(status=204)
@@ -90,8 +90,8 @@ def follow(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> 
 
 
 def download(request: HttpRequest, attempts: Sequence[Any], *, name: str) -> HttpResponse:
-    """Plain text, which no browser takes for anything else."""
-    _, transcript = _wanted(request, attempts)
+    """Answer with the output as a plain text file."""
+    _, transcript = _selected(request, attempts)
     rows, names = transcript.everything(), _names(transcript)
     is_merged = len(transcript.attempts) > 1
     text = "".join(
@@ -99,12 +99,12 @@ def download(request: HttpRequest, attempts: Sequence[Any], *, name: str) -> Htt
         for row in rows
     )
     if len(rows) == MOST_DOWNLOADED:
-        text += f"… only the first {MOST_DOWNLOADED:,} lines: choose a step to see the rest\n"
+        text += f"… only the first {MOST_DOWNLOADED:,} lines: choose a step to download the rest\n"
     headers = {"Content-Disposition": f'attachment; filename="{name}.txt"'}
     return HttpResponse(text, content_type="text/plain; charset=utf-8", headers=headers)
 
 
-def _wanted(request: HttpRequest, attempts: Sequence[Any]) -> tuple[OutputFilters, Transcript]:
+def _selected(request: HttpRequest, attempts: Sequence[Any]) -> tuple[OutputFilters, Transcript]:
     form = OutputFilters(request.GET, attempts)
     form.is_valid()
     given = form.cleaned_data
@@ -119,16 +119,16 @@ def _lines(rows: Sequence[OutputLine], transcript: Transcript, *, with_steps: bo
 
 
 def _names(transcript: Transcript) -> dict[int, str]:
-    return {attempt.pk: _called(attempt) for attempt in transcript.attempts}
+    return {attempt.pk: _attempt_name(attempt) for attempt in transcript.attempts}
 
 
-def _called(attempt: Any) -> str:
+def _attempt_name(attempt: Any) -> str:
     number = f" · attempt {attempt.attempt}" if attempt.attempt > 1 else ""
     return f"{attempt.target_name}{number}"
 
 
 def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str, Any]:
-    """In the order of the attempts, so that one index finds them, whatever is asked for."""
+    """Return a page of items in the order of their attempts, which an index covers for every filter."""
     outcome = request.GET.get("outcome", "")
     if outcome in ActivityItem.Outcome.values:
         items = items.filter(outcome=outcome)
@@ -149,7 +149,7 @@ def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str,
 
 
 def _after(cursor: str) -> Q:
-    """What makes no sense is the beginning."""
+    """Read a cursor; an invalid one means the first page."""
     activity, item = (whole_number(part) for part in cursor.partition(".")[::2])
     if activity is None or item is None:
         return Q()

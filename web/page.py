@@ -1,4 +1,4 @@
-"""What every page is: for somebody who is signed in and may see it, and looking changes nothing."""
+"""Decorators and answers that all pages share: sign-in, permissions, polling."""
 
 from __future__ import annotations
 
@@ -20,15 +20,12 @@ from .time_zone import zone_for
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 READ = ("GET", "HEAD")
-# htmx stops polling when it is answered so.
+# htmx stops polling on this status.
 STOP_POLLING = 286
 
 
 def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[P]], View[P]]:
-    """Guards a view; without a permission, everybody who is signed in may see it.
-
-    Times are read and shown in the time zone of the browser.
-    """
+    """Require sign-in, and a permission unless it is empty, and set the time zone of the browser."""
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -37,8 +34,8 @@ def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[
                 return HttpResponseNotAllowed(methods)
             if not request.user.is_authenticated:
                 return _sign_in(request)
-            if permission and not request.user.has_perm(permission):
-                raise PermissionDenied(f"This needs the permission “{permission}”.")
+            if permission:
+                require(request, permission)
             with timezone.override(zone_for(request)):
                 return view(request, *args, **kwargs)
 
@@ -48,17 +45,22 @@ def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[
     return decorate
 
 
+def require(request: HttpRequest, permission: str) -> None:
+    if not request.user.has_perm(permission):
+        raise PermissionDenied(f"This page requires the permission “{permission}”.")
+
+
 def form_page(permission: str) -> Callable[[View[P]], View[P]]:
-    """A page with a form that is sent to its own address."""
+    """Guard a view whose form is posted to its own address."""
     return page(permission, methods=(*READ, "POST"))
 
 
 def fragment(
     request: HttpRequest, template: str, context: Mapping[str, Any], *, version: str, is_final: bool = False
 ) -> HttpResponse:
-    """A part of a page that asks again and again: nothing is sent while nothing has changed.
+    """Answer a polling part of a page, with 204 while its version has not changed.
 
-    The template repeats `version` in its next request, and polls no more once it is final.
+    The template repeats `version` in its next request, and stops polling once it is final.
     """
     if not is_final and request.GET.get("version") == version:
         return HttpResponse(status=204)
@@ -68,7 +70,7 @@ def fragment(
 
 
 def version_of(*seen: object) -> str:
-    """The same for the same content and time zone, in every process."""
+    """Return a text that is the same in all processes for the same content and time zone."""
     zone = timezone.get_current_timezone_name()
     return hashlib.sha256(repr((zone, seen)).encode()).hexdigest()[:16]
 
@@ -78,7 +80,7 @@ def is_htmx(request: HttpRequest) -> bool:
 
 
 def is_asked_by(request: HttpRequest, part: str) -> bool:
-    """Only this part of the page is asked for, by the part itself."""
+    """Tell whether the part of the page with this id polls for itself."""
     htmx = getattr(request, "htmx", None)
     return bool(htmx) and htmx.target == part  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""What runs now: how far it is, and when it will probably end."""
+"""Running executions, with their progress and their estimated end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from execution.progress import ExecutionProgress, Timing, progress_by_root
 from schedules.models import Schedule
 
 MOST_SHOWN = 20
-# Nobody believes a bar that is full before the end.
+# An estimated bar is never full before the end.
 MOST_ESTIMATED = 0.95
 
 
@@ -29,14 +29,14 @@ class Running:
 
     @property
     def part(self) -> float:
-        """By what its steps say; where they say nothing yet, by how long it usually takes."""
+        """Return the progress that the steps report; without any, estimate it from the usual duration."""
         if self.progress.part > 0 or not self.usual:
             return round(self.progress.part, 2)
         return round(min(self._timing.elapsed / self.usual, MOST_ESTIMATED), 2)
 
     @property
     def eta(self) -> datetime | None:
-        """None also once that has passed."""
+        """Return the estimated end; None if unknown or already past."""
         return self._timing.ends_at if self._timing.left is not None else None
 
     @property
@@ -52,27 +52,27 @@ class Running:
         return Timing(self.execution.started_at, None, self.usual, self.now)
 
     @property
-    def shown(self) -> tuple[Any, ...]:
-        """What a change of it is seen by."""
+    def change_key(self) -> tuple[Any, ...]:
+        """Return all values that the page shows, to detect changes."""
         state = (self.execution.pk, self.execution.state, self.is_slow, self.is_late)
         return (*state, self.progress, self.part, self.eta)
 
 
 def running(executions: QuerySet[Execution], *, now: datetime) -> list[Running]:
-    """The oldest first."""
+    """Return the running executions, oldest first."""
     rows = list(executions.defer("plan", "last_result").order_by("pk")[:MOST_SHOWN])
     schedules = sorted({each.schedule_id for each in rows if each.schedule_id is not None})
     ran = history.recent(schedules, count=history.SUCCESSES_JUDGED + MOST_SHOWN)
-    return _followed(rows, {pk: history.usual_duration(own) for pk, own in ran.items()}, now)
+    return _with_progress(rows, {pk: history.usual_duration(own) for pk, own in ran.items()}, now)
 
 
 def running_of(schedule: Schedule, ran: Sequence[Ran], *, now: datetime) -> list[Running]:
-    """The same of one schedule, from what is known of its last executions."""
+    """Return the running executions of one schedule, from its recent history."""
     rows = [_execution(schedule, each) for each in reversed(ran) if each.finished_at is None]
-    return _followed(rows[:MOST_SHOWN], {schedule.pk: history.usual_duration(ran)}, now)
+    return _with_progress(rows[:MOST_SHOWN], {schedule.pk: history.usual_duration(ran)}, now)
 
 
-def _followed(
+def _with_progress(
     rows: Sequence[Execution], usual: Mapping[int, timedelta | None], now: datetime
 ) -> list[Running]:
     progress = progress_by_root([each.activity_id for each in rows])
@@ -84,7 +84,7 @@ def _followed(
 
 
 def _execution(schedule: Schedule, ran: Ran) -> Execution:
-    """As far as it is shown; not to be saved."""
+    """Build an execution with the displayed fields only; do not save it."""
     is_asked = ran.state == "cancelling"
     return Execution(
         pk=ran.id,

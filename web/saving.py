@@ -1,4 +1,4 @@
-"""Forms that a verb of their model saves, which may still refuse what the form let through."""
+"""Saving forms through methods of models, which may refuse valid input or find a conflict."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Difference(NamedTuple):
 
 
 class Overtaken(NamedTuple):
-    """Somebody else saved it first: who, and where it is not what was typed here."""
+    """A conflict with a version that another user saved first: its change, and the differences."""
 
     change: Activity | None
     differences: list[Difference]
 
 
 def save(form: forms.BaseForm, verb: Callable[[dict[str, Any]], T]) -> T | None:
-    """What the verb returns; None if there is nothing to save, or it is refused, which the form then says.
+    """Return what `verb` returns; None, with errors in the form, if the input is invalid or refused.
 
-    A Conflict goes on to the caller, who knows what the other one saved.
+    A Conflict is left to the caller, which knows the stored version.
     """
     if not form.is_valid():
         return None
@@ -49,18 +49,18 @@ def save(form: forms.BaseForm, verb: Callable[[dict[str, Any]], T]) -> T | None:
 
 
 def overtaken(form: Any, target: Model, conflict: Conflict) -> Overtaken:
-    """What was typed stays, and counts for the newest version: saving it again is a decision."""
+    """Describe the conflict, and rebase the form on the newest version, so that saving again replaces it."""
     form.data = form.data.copy()
     form.data[VERSION] = str(conflict.token)
     stored = type(form)(instance=type(target)._default_manager.get(pk=target.pk))
     differences = [
-        Difference(str(form[name].label), _shown(stored, name), _shown(form, name))
+        Difference(str(form[name].label), _field_text(stored, name), _field_text(form, name))
         for name in stored.fields
         if name != VERSION and getattr(stored.instance, name) != getattr(form.instance, name)
     ]
     return Overtaken(records_of(target).order_by("-pk").first(), differences)
 
 
-def _shown(form: Any, name: str) -> str:
+def _field_text(form: Any, name: str) -> str:
     value = form[name].value()
     return "" if value is None else str(value)

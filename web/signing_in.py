@@ -1,4 +1,4 @@
-"""Every form that takes a password: guesses are counted, and whoever made too many is told when to go on."""
+"""Forms that take a password, with a limit on wrong guesses."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class TooMany(ValidationError):
     def __init__(self, wait: timedelta) -> None:
         self.seconds = max(1, round(wait.total_seconds()))
         told = span(timedelta(seconds=self.seconds))
-        super().__init__(f"Too many wrong passwords were tried. Try again in {told}.", code="too_many")
+        super().__init__(f"Too many wrong passwords. Try again in {told}.", code="too_many")
 
 
 def checked(request: HttpRequest, username: str, check: Callable[[], Any]) -> Any:
-    """What `check` answers, which raises if the password is wrong, and is not asked after too many."""
+    """Return the result of `check`, which raises for a wrong password, unless there were too many guesses."""
     guess, now = Guess.at_password(request, username), clock.now()
     if wait := FailedSignIn.objects.charge(guess, now=now):
         request.too_many = TooMany(wait)  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ class SignInForm(AuthenticationForm):
 
 
 class AdminSignInForm(SignInForm, AdminAuthenticationForm):
-    """The same, for members of staff."""
+    """The sign-in form of the admin, for staff only."""
 
 
 class PasswordForm(PasswordChangeForm):
@@ -64,7 +64,7 @@ class PasswordForm(PasswordChangeForm):
 
 
 def limits_guesses(view: Callable[..., Any]) -> Callable[..., Any]:
-    """For views with one of these forms: what the answer says beyond its content."""
+    """Answer 429 after too many guesses, and remember known browsers in a cookie."""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -14,7 +14,7 @@ YEAR_SECONDS = 365 * 86_400
 
 
 def chosen_zone(request: HttpRequest) -> ZoneInfo | None:
-    """None if nothing was chosen, or what the cookie says is no time zone."""
+    """Return the zone of the cookie; None without one, or if it does not name a time zone."""
     name = request.COOKIES.get(COOKIE, "")
     return zone_of(name) if name in time_zones() else None
 

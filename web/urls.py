@@ -1,3 +1,5 @@
+"""The addresses of the pages."""
+
 from __future__ import annotations
 
 from django.contrib.auth.views import LogoutView

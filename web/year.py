@@ -1,4 +1,4 @@
-"""A year on one page: its months as weeks of days, some of them marked."""
+"""A year as months, weeks and days, some of them marked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WEEKDAYS = ("M", "T", "W", "T", "F", "S", "S")
 class Day(NamedTuple):
     day: date
     mark: str | None
-    """What it is called, which may be nothing; None if it is not marked."""
+    """The name of the mark, possibly empty; None if the day is not marked."""
 
     @property
     def is_marked(self) -> bool:
@@ -30,7 +30,7 @@ class Month(NamedTuple):
 
 
 def months(year: int, marked: Sequence[tuple[date, str]]) -> list[Month]:
-    """Weeks begin on Monday; None where a week belongs to another month as well."""
+    """Return the months of a year; weeks begin on Monday, and days of other months are None."""
     marks: dict[date, str] = {}
     for day, name in marked:
         marks[day] = " · ".join(filter(None, (marks.get(day, ""), name)))

@@ -1,3 +1,5 @@
+"""The admin pages of webhooks and their deliveries."""
+
 from __future__ import annotations
 
 import json
@@ -55,7 +57,7 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
         first = ("name", "url", "description", *(("secret",) if obj is None else ()))
         return [
             (None, {"fields": first}),
-            ("What it is told of", {"fields": ("kinds", "schedules", ("failures", "among"))}),
+            ("Events", {"fields": ("kinds", "schedules", ("failures", "among"))}),
         ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Endpoint | None = None) -> Any:
@@ -87,15 +89,15 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
         except IntegrityError as error:
-            raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
+            raise Unsaved({"name": ["This name was taken a moment ago. Choose another name."]}) from error
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> HttpResponse:
-        """A secret that was made is shown in this very answer: nothing else would forget it."""
+        """Show a generated secret in this response only, so that it is stored nowhere else."""
         if not obj.made_secret:
             return super().response_add(request, obj, post_url_continue)
         done = Done("", reveal=revealed(obj, obj.made_secret))
         url = reverse("admin:webhooks_endpoint_change", args=[obj.pk])
-        return self.revelation(request, f"“{obj}” is there", [done], back=url)
+        return self.revelation(request, f"“{obj}” was created", [done], back=url)
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         return HttpResponseRedirect(self.operation_url(Delete.name, [object_id]))
@@ -170,7 +172,7 @@ class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
     def state(self, delivery: Delivery) -> SafeString:
         return badge(delivery.status)
 
-    @admin.display(description="endpoint")
+    @admin.display(description="webhook")
     def endpoint_link(self, delivery: Delivery) -> SafeString | str:
         endpoint = delivery.endpoint
         if endpoint.status == Endpoint.Status.REMOVED:
@@ -190,7 +192,7 @@ class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
         at = delivery.next_try_at
         return NOTHING if at is None else distance(max(at, clock.now()), now=clock.now())
 
-    @admin.display(description="last answer")
+    @admin.display(description="last response")
     def answer(self, delivery: Delivery) -> str:
         last = delivery.last_try
         return delivery.note or last.get("error") or (str(last["status"]) if last else NOTHING)

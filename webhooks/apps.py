@@ -9,7 +9,7 @@ from django.core.checks import register
 class WebhooksConfig(AppConfig):
     name = "webhooks"
     default_auto_field = "django.db.models.BigAutoField"
-    verbose_name = "Who is told"
+    verbose_name = "Webhooks"
 
     def ready(self) -> None:
         from activities.models import RESTRICTED
@@ -24,8 +24,8 @@ class WebhooksConfig(AppConfig):
 
         RESTRICTED["endpoint"] = "webhooks.view_endpoint"
         RESTRICTED["delivery"] = "webhooks.view_delivery"
-        activities_finished.connect(outbox.hear_of_activities)
-        noticed.connect(outbox.hear_of_events)
+        activities_finished.connect(outbox.on_activities_finished)
+        noticed.connect(outbox.on_events)
         listening.append(f"EXISTS (SELECT 1 FROM {LISTENING})")
         companions.register("webhooks", sender.send_until_stopped, beside="worker")
         companions.register("heartbeat", heartbeat.beat_until_stopped, beside="scheduler")

@@ -1,4 +1,4 @@
-"""What endpoints can be told of."""
+"""The events that webhooks can receive."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from activities.models import Activity
 
 KINDS = {
     "activity.completed": "A step or a job completed, with or without a warning.",
-    "activity.failed": "One failed or completed with errors: each attempt, also if another one follows.",
-    "activity.skipped": "One was skipped: there was nothing to do for it.",
-    "activity.cancelled": "One was cancelled, while it ran or before it started.",
+    "activity.failed": "An attempt of a step or a job failed or completed with errors. A retry may follow.",
+    "activity.skipped": "A step or a job was skipped.",
+    "activity.cancelled": "A step or a job was cancelled, while it ran or before it started.",
     "execution.started": "An execution started.",
     "execution.completed": "An execution completed.",
     "execution.failed": "An execution failed.",
     "execution.cancelled": "An execution was cancelled or terminated.",
-    "execution.late": "An execution still runs at its deadline; told once.",
-    "schedule.paused": "A schedule was paused, by somebody or by itself.",
-    "schedule.overdue": "The time of a schedule has passed and no scheduler saw to it.",
-    "schedule.missed": "Times of a schedule came later than its catch-up window allows.",
-    "schedule.failing": "A schedule keeps failing, as said below.",
-    "workflow.stuck": "A workflow waits for somebody to act; told once for each time.",
-    "worker.lost": "A worker died, or fell silent for its whole lease.",
-    "endpoint.disabled": "Another endpoint was disabled.",
+    "execution.late": "An execution is still running at its deadline. Sent once per execution.",
+    "schedule.paused": "A schedule was paused, manually or automatically.",
+    "schedule.overdue": "A time of a schedule has passed without being processed by a scheduler.",
+    "schedule.missed": "Times of a schedule were missed, because they were older than its catch-up window.",
+    "schedule.failing": "A schedule keeps failing, as configured below.",
+    "workflow.stuck": "A workflow needs attention. Sent once each time.",
+    "worker.lost": "A worker died or stopped sending heartbeats.",
+    "endpoint.disabled": "Another webhook was disabled.",
 }
 TEST = "endpoint.test"
 
@@ -32,10 +32,10 @@ OF_ACTIVITY = {
     Activity.Status.CANCELLED: "activity.cancelled",
     Activity.Status.SKIPPED: "activity.skipped",
 }
-# By operation and target type.
+# Events of changes, by operation and target type.
 OF_CHANGE = {("pause", "schedule"): "schedule.paused", ("disable", "endpoint"): "endpoint.disabled"}
-TOLD_CHANGES = {operation for operation, _ in OF_CHANGE}
-# Those that an activity which ends brings about.
+NOTIFIED_CHANGES = {operation for operation, _ in OF_CHANGE}
+# Events that the end of an activity can cause.
 ENDINGS = {
     *OF_ACTIVITY.values(),
     *("execution.completed", "execution.failed", "execution.cancelled"),
@@ -44,7 +44,7 @@ ENDINGS = {
 
 
 def is_newly_failing(outcomes: str, new: int, *, failures: int, among: int) -> bool:
-    """Whether one of the `new` outcomes, the newest first, brought so many failures among the last ones."""
+    """Tell whether one of the `new` outcomes (the newest first) reached `failures` among the last ones."""
 
     def is_failing(since: int) -> bool:
         return outcomes[since : since + among].count("f") >= failures

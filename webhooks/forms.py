@@ -1,3 +1,5 @@
+"""The forms of webhooks."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from schedules.secret_form import Concealed
 
 from .events import KINDS
 from .models import Endpoint
-from .signing import secret_complaint
+from .signing import secret_error
 
 if TYPE_CHECKING:
     EndpointModelForm = forms.ModelForm[Endpoint]
@@ -28,8 +30,8 @@ MOST_ALIKE = 100
 
 class SigningSecret(forms.CharField):
     HELP = (
-        "Leave it empty to have one made, which is shown once. One of your own is “whsec_” and the base64 of "
-        "24 to 64 random bytes."
+        "Leave empty to generate a secret, which is shown once. To use your own, enter “whsec_” followed by "
+        "the base64 of 24 to 64 random bytes."
     )
 
     def __init__(self) -> None:
@@ -39,13 +41,13 @@ class SigningSecret(forms.CharField):
 
     def clean(self, value: Any) -> str:
         secret: str = super().clean(value)
-        if secret and (complaint := secret_complaint(secret)):
-            raise ValidationError(complaint)
+        if secret and (message := secret_error(secret)):
+            raise ValidationError(message)
         return secret
 
 
 class ScheduleNames(Words):
-    """Ids, typed by name: there may be a hundred thousand to choose from."""
+    """Schedules entered by name, one per line, as there may be too many to list; the value is their ids."""
 
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, list) or not all(isinstance(pk, int) for pk in value):
@@ -55,7 +57,7 @@ class ScheduleNames(Words):
     def clean(self, value: Any) -> list[int]:
         wanted = list(dict.fromkeys(self.to_python(value)))
         keys = [name.lower() for name in wanted]
-        # Those that are open count, also if a closed one has the same name.
+        # An open schedule takes precedence over a closed one of the same name.
         found = sorted(_by_name(key__in=keys), key=lambda each: each.status != Schedule.Status.CLOSED)
         known = {schedule.name.lower(): schedule.pk for schedule in found}
         if missing := [name for name, key in zip(wanted, keys, strict=True) if key not in known]:
@@ -80,7 +82,8 @@ class EndpointForm(VerbForm, EndpointModelForm):
         error_messages={"required": "Choose at least one event."},
     )
     schedules = ScheduleNames(
-        help_text="One name per line: only what these do is told. None: all, single jobs and workers too.",
+        help_text="Send only events of these schedules, one name per line. Leave empty for all events, "
+        "including those of single jobs and workers.",
     )
     secret = SigningSecret()
 
@@ -92,16 +95,17 @@ class EndpointForm(VerbForm, EndpointModelForm):
             "description": forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
         }
         help_texts = {
-            "url": "Where events are sent (POST), such as https://chat.example/hooks/jim.",
-            "failures": "So many of them make a schedule “failing”. It is told when that is reached, not "
-            "again with each further failure.",
-            "among": "So many executions count; with the same number in both fields, failures in a row do.",
+            "url": "Events are sent to this URL by POST, such as https://chat.example/hooks/jim.",
+            "failures": "Send “schedule.failing” when this many executions of a schedule have failed. It is "
+            "not sent again for each further failure.",
+            "among": "How many of the last executions to count. Enter the same number in both fields to "
+            "count failures in a row.",
         }
 
     def full_clean(self) -> None:
         super().full_clean()
         if self.is_bound and self.errors and self.cleaned_data.get("secret"):
-            self.add_error("secret", "Please type it again: what you typed is not sent back to you.")
+            self.add_error("secret", "Enter the secret again. For security, it is not kept in the form.")
 
 
 class RotateForm(forms.Form):

@@ -1,4 +1,4 @@
-"""Tells a monitor outside that the scheduler is alive: it notices when nobody tells it any more."""
+"""Heartbeat pings to an external monitor, which raises an alarm when they stop."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from execution.loops.companions import Life
+from execution.loops.companions import ThreadContext
 from execution.outgoing.addresses import url_complaint
 
 PING_SECONDS = 10.0
 logger = logging.getLogger(__name__)
 
 
-def beat_until_stopped(life: Life) -> None:
-    """Silent while the loop is stuck, or its ticks fail."""
+def beat_until_stopped(context: ThreadContext) -> None:
+    """Ping the monitor regularly, except while the scheduler loop is stuck or its ticks fail."""
     if not settings.JIM_HEARTBEAT_URL:
         return
     pinged = float("-inf")
-    while not life.stopping.is_set():
-        life.woken.clear()
-        if life.is_well() and time.monotonic() - pinged >= settings.JIM_HEARTBEAT_SECONDS:
+    while not context.stopping.is_set():
+        context.woken.clear()
+        if context.is_well() and time.monotonic() - pinged >= settings.JIM_HEARTBEAT_SECONDS:
             pinged = time.monotonic()
             ping(settings.JIM_HEARTBEAT_URL)
         due = pinged + settings.JIM_HEARTBEAT_SECONDS - time.monotonic()
-        # Before the first ping, each tick is a reason to look.
-        life.woken.wait(settings.JIM_HEARTBEAT_SECONDS) if due < 0 else life.stopping.wait(due)
+        # Before the first ping, check again after each tick.
+        context.woken.wait(settings.JIM_HEARTBEAT_SECONDS) if due < 0 else context.stopping.wait(due)
 
 
 def ping(url: str) -> bool:
-    """Neither address nor answer are told: whoever knows them could ping as well."""
-    # Imported here: without a monitor, a scheduler does without the memory that it takes.
+    """Send one ping; log failures without the URL and the response, which would let others ping as well."""
+    # Imported here to save memory in schedulers without a monitor.
     from execution.outgoing.calls import Call, Request
     from execution.outgoing.network import CallFailed
 

@@ -1,3 +1,5 @@
+"""The operations on webhooks and deliveries that pages and admin offer."""
+
 from __future__ import annotations
 
 from datetime import datetime
@@ -23,7 +25,7 @@ CHANGE = "webhooks.change_endpoint"
 
 class Test(Operation[Endpoint]):
     name, label, permission, form = "test", "Send a test", CHANGE, OnceForm
-    question = "An event “endpoint.test” is sent to it at once, signed like all others. Send it?"
+    question = "The event “endpoint.test” is sent to this webhook now, signed like all others. Send it?"
 
     def applies(self, endpoint: Endpoint) -> bool:
         return endpoint.is_enabled
@@ -35,14 +37,14 @@ class Test(Operation[Endpoint]):
             delivery = endpoint.test(initiator=initiator, now=now, key=answers["key"])
         except Refused as refused:
             raise Declined(str(refused)) from refused
-        return Done(f"A test of “{endpoint}” is on its way.", delivery.get_absolute_url())
+        return Done(f"A test event is being sent to “{endpoint}”.", delivery.get_absolute_url())
 
 
 class Rotate(Operation[Endpoint]):
     name, label, permission, form = "rotate", "Rotate the secret", CHANGE, RotateForm
     question = (
-        f"It gets a new secret, which is shown once. For {OLD_SECRET_HOURS} hours everything is signed with "
-        "both, so that the receiver has time to change. Rotate it?"
+        f"A new secret replaces the current one and is shown once. For {OLD_SECRET_HOURS} hours, deliveries "
+        "are signed with both, so that the receiver has time to switch. Rotate the secret?"
     )
 
     @method_decorator(sensitive_variables())
@@ -59,7 +61,7 @@ class Rotate(Operation[Endpoint]):
 
 class Enable(Operation[Endpoint]):
     name, label, permission = "enable", "Enable", CHANGE
-    question = "From now on it is told of events again; of those meanwhile it is not. Enable it?"
+    question = "New events are sent again. Events that happened meanwhile are not sent. Enable it?"
 
     def applies(self, endpoint: Endpoint) -> bool:
         return not endpoint.is_enabled
@@ -68,13 +70,13 @@ class Enable(Operation[Endpoint]):
         self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not endpoint.enable(initiator=initiator, now=now):
-            raise Declined(f"“{endpoint}” is enabled already.")
-        return Done(f"“{endpoint}” is enabled.")
+            raise Declined(f"“{endpoint}” is already enabled.")
+        return Done(f"“{endpoint}” was enabled.")
 
 
 class Disable(Operation[Endpoint]):
     name, label, permission, form = "disable", "Disable", CHANGE, NoteForm
-    question = "Nothing more is sent to it, and what waits has failed. Disable it?"
+    question = "No further events are sent, and pending deliveries fail. Disable it?"
 
     def applies(self, endpoint: Endpoint) -> bool:
         return endpoint.is_enabled
@@ -83,14 +85,14 @@ class Disable(Operation[Endpoint]):
         self, endpoint: Endpoint, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not endpoint.disable(initiator=initiator, now=now, note=answers["note"]):
-            raise Declined(f"“{endpoint}” is not enabled.")
-        return Done(f"“{endpoint}” is disabled.")
+            raise Declined(f"“{endpoint}” is already disabled.")
+        return Done(f"“{endpoint}” was disabled.")
 
 
 class Delete(Removal):
     permission, list_name = "webhooks.delete_endpoint", "web:webhooks"
     question = (
-        "It is gone for good, and its secret with it; the record of what it was told stays. Delete this?"
+        "The webhook and its secret are deleted permanently. Its deliveries stay in the history. Delete it?"
     )
 
 
@@ -108,7 +110,7 @@ class Redeliver(Operation[Delivery]):
             delivery.redeliver(initiator=initiator, now=now)
         except Refused as refused:
             raise Declined(str(refused)) from refused
-        return Done(f"“{delivery}” is on its way again.")
+        return Done(f"“{delivery}” is being sent again.")
 
 
 @sensitive_variables()
@@ -118,7 +120,7 @@ def revealed(endpoint: Endpoint, secret: str, *, is_rotated: bool = False) -> Sa
 
 
 def trouble(endpoint: Endpoint, now: datetime) -> str:
-    """Why nothing can be signed here."""
+    """Return why deliveries cannot be signed on this host, or an empty string."""
     try:
         endpoint.signing(now)
     except VaultError as error:

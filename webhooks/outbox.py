@@ -1,6 +1,6 @@
-"""Writes down who is to be told of what, in the transaction in which it happens.
+"""The outbox: deliveries are added in the same transaction as the events that they announce.
 
-Nothing that goes wrong here may undo what happened: it is logged, and nobody is told.
+An error here must not undo the event itself: it is logged, and no delivery is added.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from database.statements import AWAY, among
 from execution.models import Execution
 from schedules.models import Schedule
 
-from .events import ENDINGS, OF_ACTIVITY, OF_CHANGE, TOLD_CHANGES, is_newly_failing
+from .events import ENDINGS, NOTIFIED_CHANGES, OF_ACTIVITY, OF_CHANGE, is_newly_failing
 from .models import Delivery, Endpoint, Listener
-from .models.delivery import Letter, body_of
+from .models.delivery import NewDelivery, body_of
 
 TEXT_CHARS = 2_000
 RESULT_CHARS = 8_000
@@ -42,91 +42,91 @@ Row = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 
 
-class News(NamedTuple):
+class WebhookEvent(NamedTuple):
     kind: str
     at: datetime
     schedule_id: int | None
     data: dict[str, Any]
 
 
-def hear_of_activities(
+def on_activities_finished(
     sender: object, ids: Collection[int], operation: str = Activity.RUN, is_heard: bool = True, **_: object
 ) -> None:
-    if ids and is_heard and (operation == Activity.RUN or operation in TOLD_CHANGES):
-        _write_down(ENDINGS, lambda: _of_activities(ids))
+    if ids and is_heard and (operation == Activity.RUN or operation in NOTIFIED_CHANGES):
+        _add_deliveries(ENDINGS, lambda: _events_of_activities(ids))
 
 
-def hear_of_events(sender: object, events: Sequence[Event], is_heard: bool = True, **_: object) -> None:
+def on_events(sender: object, events: Sequence[Event], is_heard: bool = True, **_: object) -> None:
     if events and is_heard:
-        _write_down({event.kind for event in events}, lambda: _of_events(events))
+        _add_deliveries({event.kind for event in events}, lambda: _events_of_signals(events))
 
 
-def _write_down(kinds: set[str], find: Callable[[], Iterable[News]]) -> None:
-    """Without anybody who listens, this is one query."""
+def _add_deliveries(kinds: set[str], find: Callable[[], Iterable[WebhookEvent]]) -> None:
+    """Add deliveries of the found events; without listeners this costs one query."""
     listeners = [each for each in Endpoint.objects.listening() if each.kinds & kinds]
     if not listeners:
         return
     try:
-        # A savepoint: an insert that is refused would take everything else with it.
+        # A savepoint, so that a failed insert does not roll back the rest of the transaction.
         with transaction.atomic():
-            letters = [letter for news in find() for letter in _letters(news, listeners)]
-            if letters:
-                Delivery.objects.add(letters, now=clock.estimate())
+            deliveries = [delivery for event in find() for delivery in _new_deliveries(event, listeners)]
+            if deliveries:
+                Delivery.objects.add(deliveries, now=clock.estimate())
     except AWAY:
         raise
     except Exception:
-        logger.exception("nobody can be told of what happened; it stands all the same")
+        logger.exception("webhook deliveries could not be added; the events themselves are not affected")
 
 
-def _letters(news: News, listeners: Sequence[Listener]) -> Iterator[Letter]:
-    """One bad event is no reason not to tell of the others."""
+def _new_deliveries(event: WebhookEvent, listeners: Sequence[Listener]) -> Iterator[NewDelivery]:
+    """Yield the deliveries of one event; a bad event does not affect the others."""
     try:
         body = ""
         for listener in listeners:
-            if not listener.wants(news.kind, news.schedule_id):
+            if not listener.wants(event.kind, event.schedule_id):
                 continue
-            if news.kind == "schedule.failing":
-                if told := _failing(news, listener):
-                    yield listener.id, news.kind, body_of(news.kind, news.at, told)
+            if event.kind == "schedule.failing":
+                if data := _failing_data(event, listener):
+                    yield listener.id, event.kind, body_of(event.kind, event.at, data)
                 continue
-            body = body or body_of(news.kind, news.at, news.data)
-            yield listener.id, news.kind, body
+            body = body or body_of(event.kind, event.at, event.data)
+            yield listener.id, event.kind, body
     except Exception:
-        logger.exception("nobody can be told of one %s", news.kind)
+        logger.exception("a webhook delivery of %s could not be added", event.kind)
 
 
-def _failing(news: News, listener: Listener) -> dict[str, Any] | None:
-    """Each endpoint has its own idea of when it is too much."""
-    outcomes, new = news.data["outcomes"], news.data["new"]
+def _failing_data(event: WebhookEvent, listener: Listener) -> dict[str, Any] | None:
+    """Return the content of `schedule.failing`, or None if the listener's threshold is not newly reached."""
+    outcomes, new = event.data["outcomes"], event.data["new"]
     if not is_newly_failing(outcomes, new, failures=listener.failures, among=listener.among):
         return None
     recent = outcomes[: listener.among]
     return {
-        "schedule": news.data["schedule"],
+        "schedule": event.data["schedule"],
         "failures": recent.count("f"),
         "among": len(recent),
-        "last_failure": _cut(news.data["last_failure"]),
+        "last_failure": _shortened(event.data["last_failure"]),
     }
 
 
-def _of_activities(ids: Collection[int]) -> Iterator[News]:
+def _events_of_activities(ids: Collection[int]) -> Iterator[WebhookEvent]:
     """Two queries, whatever their number."""
     follows = Exists(Activity.objects.filter(retry_of=OuterRef("pk")))
-    found = _with(Activity.objects.annotate(will_retry=follows), "id", ids)
+    found = _with_ids(Activity.objects.annotate(will_retry=follows), "id", ids)
     rows = list(found.order_by("pk").values(*ACTIVITY))
     roots = {row["parent_id"] or row["id"] for row in rows if row["operation"] == Activity.RUN}
     executions = {row["activity_id"]: row for row in _executions("activity_id", roots)}
     for row in rows:
-        if news := _of_activity(row, executions):
-            yield news
+        if event := _event_of_activity(row, executions):
+            yield event
 
 
-def _of_activity(row: Row, executions: Mapping[int, Row]) -> News | None:
+def _event_of_activity(row: Row, executions: Mapping[int, Row]) -> WebhookEvent | None:
     if row["operation"] != Activity.RUN:
         kind = OF_CHANGE.get((row["operation"], row["target_type"]))
-        return _of_change(kind, row) if kind else None
+        return _event_of_change(kind, row) if kind else None
     if ended := executions.get(row["id"]):
-        return _of_execution(f"execution.{ended['status']}", ended, row["finished_at"])
+        return _event_of_execution(f"execution.{ended['status']}", ended, row["finished_at"])
     execution = executions.get(row["parent_id"])
     data = {
         "activity": _activity(row),
@@ -137,23 +137,23 @@ def _of_activity(row: Row, executions: Mapping[int, Row]) -> News | None:
         "initiator": {"type": row["initiator_type"], "name": row["initiator_name"]},
     }
     schedule_id = execution["schedule_id"] if execution else None
-    return News(OF_ACTIVITY[row["status"]], row["finished_at"], schedule_id, data)
+    return WebhookEvent(OF_ACTIVITY[row["status"]], row["finished_at"], schedule_id, data)
 
 
-def _of_change(kind: str, row: Row) -> News:
-    """A schedule that is paused, an endpoint that is disabled."""
+def _event_of_change(kind: str, row: Row) -> WebhookEvent:
+    """Return the event of a paused schedule or a disabled webhook."""
     what, is_schedule = row["target_type"], row["target_type"] == "schedule"
     data: dict[str, Any] = {
         what: {"id": int(row["target_id"]), "name": row["target_name"]},
-        "note": _cut(row["message"]),
+        "note": _shortened(row["message"]),
         "initiator": {"type": row["initiator_type"], "name": row["initiator_name"]},
     }
     if is_schedule:
         data["until"] = (row["details"] or {}).get("until")
-    return News(kind, row["finished_at"], int(row["target_id"]) if is_schedule else None, data)
+    return WebhookEvent(kind, row["finished_at"], int(row["target_id"]) if is_schedule else None, data)
 
 
-def _of_events(events: Sequence[Event]) -> Iterator[News]:
+def _events_of_signals(events: Sequence[Event]) -> Iterator[WebhookEvent]:
     """Two queries, whatever their number."""
     ids = {event.data["execution_id"] for event in events if "execution_id" in event.data}
     executions = {row["id"]: row for row in _executions("id", ids)}
@@ -161,34 +161,34 @@ def _of_events(events: Sequence[Event]) -> Iterator[News]:
     for event in events:
         if "execution_id" in event.data:
             if execution := executions.get(event.data["execution_id"]):
-                yield _of_execution(event.kind, execution, event.at)
+                yield _event_of_execution(event.kind, execution, event.at)
         elif event.schedule_id is not None:
             schedule = {"id": event.schedule_id, "name": names.get(event.schedule_id, "")}
-            yield News(event.kind, event.at, event.schedule_id, {"schedule": schedule, **event.data})
+            yield WebhookEvent(event.kind, event.at, event.schedule_id, {"schedule": schedule, **event.data})
         elif event.kind == "workflow.stuck":
-            yield _of_workflow(event)
+            yield _event_of_workflow(event)
         else:
-            yield News(event.kind, event.at, None, dict(event.data))
+            yield WebhookEvent(event.kind, event.at, None, dict(event.data))
 
 
-def _of_workflow(event: Event) -> News:
-    told = event.data
+def _event_of_workflow(event: Event) -> WebhookEvent:
+    found = event.data
     data = {
-        "workflow": {"slug": told["workflow"], "title": told["title"]},
-        "issue": _cut(told["issue"]),
+        "workflow": {"slug": found["workflow"], "title": found["title"]},
+        "issue": _shortened(found["issue"]),
         "run": {
-            "id": told["run_id"],
-            "handler": told["handler"],
-            "status": told["status"],
-            "phase": told["phase"],
-            "error": _cut(told["error"]),
-            "created_at": _time(told["created_at"]),
+            "id": found["run_id"],
+            "handler": found["handler"],
+            "status": found["status"],
+            "phase": found["phase"],
+            "error": _shortened(found["error"]),
+            "created_at": _time(found["created_at"]),
         },
     }
-    return News(event.kind, event.at, None, data)
+    return WebhookEvent(event.kind, event.at, None, data)
 
 
-def _of_execution(kind: str, row: Row, at: datetime) -> News:
+def _event_of_execution(kind: str, row: Row, at: datetime) -> WebhookEvent:
     data = {
         "execution": {
             "id": row["id"],
@@ -200,24 +200,24 @@ def _of_execution(kind: str, row: Row, at: datetime) -> News:
             "deadline_at": _time(row["deadline_at"]),
             "retry_of": row["retry_of_id"],
             "is_timed_out": row["is_timed_out"],
-            "error": _cut(row["error"]),
+            "error": _shortened(row["error"]),
         },
         "schedule": _schedule(row),
         "initiator": {"type": row["activity__initiator_type"], "name": row["activity__initiator_name"]},
     }
-    return News(kind, at, row["schedule_id"], data)
+    return WebhookEvent(kind, at, row["schedule_id"], data)
 
 
 def _executions(column: str, ids: Collection[int]) -> Sequence[Row]:
-    return list(_with(Execution.objects.all(), column, ids).values(*EXECUTION)) if ids else ()
+    return list(_with_ids(Execution.objects.all(), column, ids).values(*EXECUTION)) if ids else ()
 
 
 def _names(ids: Collection[int]) -> dict[int, str]:
-    return dict(_with(Schedule.objects.all(), "id", ids).values_list("pk", "name")) if ids else {}
+    return dict(_with_ids(Schedule.objects.all(), "id", ids).values_list("pk", "name")) if ids else {}
 
 
-def _with(rows: QuerySet[Any], column: str, ids: Collection[int]) -> QuerySet[Any]:
-    """As an array: PostgreSQL takes only so many parameters."""
+def _with_ids(rows: QuerySet[Any], column: str, ids: Collection[int]) -> QuerySet[Any]:
+    """Filter by ids passed as an array, as PostgreSQL limits the number of parameters."""
     where, params = among(f"{rows.model._meta.db_table}.{column}", list(ids))
     return rows.extra(where=[where], params=params)  # noqa: S610
 
@@ -236,8 +236,8 @@ def _activity(row: Row) -> dict[str, Any]:
         "started_at": _time(began),
         "finished_at": _time(ended),
         "seconds": (ended - began).total_seconds() if began and ended else None,
-        "message": _cut(row["message"]),
-        "error": _cut(row["error"]),
+        "message": _shortened(row["message"]),
+        "error": _shortened(row["error"]),
         "items_total": row["items_total"],
         "items_failed": row["items_failed"],
         **_result(row["result"]),
@@ -259,5 +259,5 @@ def _time(at: datetime | None) -> str | None:
     return at.isoformat() if at else None
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…"

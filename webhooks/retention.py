@@ -1,3 +1,5 @@
+"""Deletion of old deliveries and removed endpoints."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta
@@ -10,6 +12,6 @@ from .models import Delivery, Endpoint
 
 
 def prune_deliveries(now: datetime) -> int:
-    """What has ended long ago, and endpoints that were removed when none of theirs is left."""
+    """Delete a batch of old deliveries, then removed endpoints that have no deliveries left."""
     before = now - timedelta(days=settings.JIM_RETENTION_DAYS)
     return Delivery.objects.prune(before=before, limit=BATCH) or Endpoint.objects.prune(limit=BATCH)

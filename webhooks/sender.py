@@ -1,4 +1,4 @@
-"""Sends what is to be delivered: beside each worker a thread that claims and records, and a few that call."""
+"""The sender of deliveries: beside each worker, one thread claims and records, and a few send requests."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from django.db import connection
 from database import clock
 from database.outage import Outage
 from database.statements import AWAY
-from execution.loops.companions import Life
+from execution.loops.companions import ThreadContext
 from schedules.models import Schedule
 from schedules.vault import VaultError
 from text.clean import clean_text
 
-from .models import Claimed, Delivery, Endpoint
+from .models import ClaimedDelivery, Delivery, Endpoint
 from .signing import headers
-from .tries import Tried
+from .tries import TryResult
 
 if TYPE_CHECKING:
     from execution.outgoing.calls import Call
     from execution.outgoing.network import Resolver
 
 SEATS = 8
-# So that one endpoint which is slow leaves the others room.
+# A slow endpoint must leave seats for the others.
 SEATS_PER_ENDPOINT = 2
 TRY_SECONDS = 15.0
 ANSWER_BYTES = 2_048
-# After a change, so soon at the earliest: what changed is most often nothing to be sent.
+# The shortest time between two passes, as most changes do not concern deliveries.
 LOOK_SECONDS, LOOK_SECONDS_UNASKED = 0.5, 2.0
 IDLE_SECONDS = 5.0
 OVERDUE_LOOK_SECONDS = 10.0
@@ -45,18 +45,18 @@ AWAY_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-def send_until_stopped(life: Life) -> None:
-    sender = Sender(life)
-    outage = Outage(logger, "webhooks wait for the database; what is under way goes on")
+def send_until_stopped(context: ThreadContext) -> None:
+    sender = Sender(context)
+    outage = Outage(logger, "webhooks wait for the database; requests in progress continue")
     try:
-        while not life.stopping.is_set():
+        while not context.stopping.is_set():
             try:
                 sender.look()
             except AWAY as error:
-                # What is under way goes on; its answers are recorded when the database is back.
+                # Requests in progress continue; their results are recorded when the database is back.
                 outage.note(error)
                 connection.close()
-                life.stopping.wait(AWAY_SECONDS)
+                context.stopping.wait(AWAY_SECONDS)
             else:
                 outage.is_over()
                 sender.rest()
@@ -65,31 +65,33 @@ def send_until_stopped(life: Life) -> None:
 
 
 @dataclass(frozen=True)
-class Letter:
-    """One try, signed."""
+class SignedDelivery:
+    """A claimed delivery with its signature headers."""
 
-    claimed: Claimed
+    claimed: ClaimedDelivery
     url: str
     headers: Mapping[str, str]
 
 
 class Sender:
-    def __init__(self, life: Life, *, resolve: Resolver | None = None, seconds: float = TRY_SECONDS) -> None:
-        self.life = life
+    def __init__(
+        self, context: ThreadContext, *, resolve: Resolver | None = None, seconds: float = TRY_SECONDS
+    ) -> None:
+        self.context = context
         self.call_options: dict[str, Any] = {"resolve": resolve} if resolve else {}
         self.seconds = seconds
         self.pool: ThreadPoolExecutor | None = None
         self.calls: dict[int, Call] = {}
         self.busy: Counter[int] = Counter()
-        self.answers: deque[tuple[Claimed, Tried]] = deque()
+        self.answers: deque[tuple[ClaimedDelivery, TryResult]] = deque()
         self.answered = threading.Event()
         self.next_at: datetime | None = None
         self.has_endpoints = False
         self.looked = self.looked_for_overdue = float("-inf")
 
     def look(self) -> None:
-        """Records the answers that came in, and sends what is due."""
-        self.life.woken.clear()
+        """Record the results that arrived, and send the deliveries that are due."""
+        self.context.woken.clear()
         self.answered.clear()
         self._record()
         self.looked, now = time.monotonic(), clock.now()
@@ -100,22 +102,22 @@ class Sender:
         stuck = [endpoint for endpoint in due if not self._send_due(endpoint, now)]
         if stuck:
             Delivery.objects.give_up_hopeless(now=now)
-        # What is due and was not taken waits for a seat: it is looked for when an answer comes in.
+        # Due deliveries that were not claimed wait for a seat, and are claimed when a result arrives.
         self.next_at = min((at for _, at in endpoints if at is not None and at > now), default=None)
 
     def rest(self) -> None:
-        """Until the next try is due, something changed or an answer came in."""
+        """Wait until the next try is due, something changed or a result arrived."""
         patience = IDLE_SECONDS
         if self.next_at is not None:
             patience = min(patience, max(0.0, (self.next_at - clock.now()).total_seconds()))
-        if self.life.woken.wait(patience) and not self.answered.is_set():
-            # Where nobody is told anything there are no answers to wait for.
-            waits = self.answered if self.has_endpoints else self.life.stopping
+        if self.context.woken.wait(patience) and not self.answered.is_set():
+            # Without endpoints, no results can arrive.
+            waits = self.answered if self.has_endpoints else self.context.stopping
             least = LOOK_SECONDS if self.has_endpoints else LOOK_SECONDS_UNASKED
             waits.wait(max(0.0, self.looked + least - time.monotonic()))
 
     def close(self) -> None:
-        """Calls get a moment to end; those that are cut count as failed, and are made again later."""
+        """Give requests a moment to end, then abort them; aborted ones count as failed and are retried."""
         if self.pool is None:
             return
         enough = time.monotonic() + END_SECONDS
@@ -128,7 +130,7 @@ class Sender:
         self._record()
 
     def _send_due(self, endpoint: Endpoint, now: datetime) -> bool:
-        """False if seats are free, and yet nothing of what is due could be taken."""
+        """Send due deliveries; return False if seats are free but none could be claimed."""
         free = min(SEATS_PER_ENDPOINT - self.busy[endpoint.pk], SEATS - self.busy.total())
         if free <= 0:
             return True
@@ -140,64 +142,64 @@ class Sender:
             try:
                 signing = endpoint.signing(now)
             except VaultError as error:
-                self._answer(claimed, Tried(at=now, error=str(error)))
+                self._answer(claimed, TryResult(at=now, error=str(error)))
                 continue
             at = int(now.timestamp())
             own = headers(signing, webhook_id=claimed.webhook_id, at=at, body=claimed.body)
-            self._submit(Letter(claimed, endpoint.url, own))
+            self._submit(SignedDelivery(claimed, endpoint.url, own))
         return bool(taken)
 
-    def _submit(self, letter: Letter) -> None:
+    def _submit(self, signed: SignedDelivery) -> None:
         if self.pool is None:
             self.pool = ThreadPoolExecutor(SEATS, thread_name_prefix="webhook")
-        self.pool.submit(self._send, letter)
+        self.pool.submit(self._send, signed)
 
-    def _send(self, letter: Letter) -> None:
-        """In a thread of its own, without the database."""
+    def _send(self, signed: SignedDelivery) -> None:
+        """Send one delivery. Runs in a thread of the pool, without the database."""
         began, at = time.monotonic(), clock.estimate()
         try:
-            tried = self._call(letter, at)
-        except Exception as error:  # whatever it is, the try has ended
+            tried = self._call(signed, at)
+        except Exception as error:  # Any error ends the try.
             logger.exception("a webhook could not be sent")
-            told = f"{type(error).__name__} in the call"
-            tried = Tried(at=at, seconds=time.monotonic() - began, error=told)
-        self._answer(letter.claimed, tried)
+            message = f"{type(error).__name__} in the request"
+            tried = TryResult(at=at, seconds=time.monotonic() - began, error=message)
+        self._answer(signed.claimed, tried)
 
-    def _call(self, letter: Letter, at: datetime) -> Tried:
-        # Imported here: without endpoints, a worker does without the memory that it takes.
+    def _call(self, signed: SignedDelivery, at: datetime) -> TryResult:
+        # Imported here to save memory in workers without endpoints.
         from execution.outgoing.calls import Call, Request
         from execution.outgoing.network import CallFailed
 
-        began, own = time.monotonic(), letter.claimed.id
+        began, own = time.monotonic(), signed.claimed.id
         call = self.calls[own] = Call(
             total_seconds=self.seconds, idle_seconds=self.seconds, **self.call_options
         )
-        sent = {"Content-Type": "application/json", "User-Agent": "JIM", **letter.headers}
-        request = Request(method="POST", url=letter.url, headers=sent, body=letter.claimed.body.encode())
+        sent = {"Content-Type": "application/json", "User-Agent": "JIM", **signed.headers}
+        request = Request(method="POST", url=signed.url, headers=sent, body=signed.claimed.body.encode())
         try:
             answer = call.send(request, enough=ANSWER_BYTES)
         except CallFailed as failed:
-            return Tried(at=at, seconds=time.monotonic() - began, error=str(failed))
+            return TryResult(at=at, seconds=time.monotonic() - began, error=str(failed))
         finally:
             self.calls.pop(own, None)
         text = clean_text(answer.body[:ANSWER_BYTES].decode("utf-8", errors="replace"))
         is_delivered = 200 <= answer.status < 300
-        return Tried(
+        return TryResult(
             at=at,
             seconds=time.monotonic() - began,
             status=answer.status,
             answer=text,
-            error="" if is_delivered else f"the answer was {answer.status}, not 2xx",
+            error="" if is_delivered else f"the response was {answer.status}, not 2xx",
             retry_after=answer.headers.get("retry-after", ""),
         )
 
-    def _answer(self, claimed: Claimed, tried: Tried) -> None:
+    def _answer(self, claimed: ClaimedDelivery, tried: TryResult) -> None:
         self.answers.append((claimed, tried))
         self.answered.set()
-        self.life.woken.set()
+        self.context.woken.set()
 
     def _record(self) -> None:
-        """Each is forgotten only when it is written: the database may be away."""
+        """Record results; each is kept until it is written, as the database may be unreachable."""
         while self.answers:
             claimed, tried = self.answers[0]
             now = clock.now()
@@ -209,7 +211,7 @@ class Sender:
             self.busy[claimed.endpoint_id] -= 1
 
     def _notice_overdue(self, now: datetime) -> None:
-        """By workers, for the schedulers that do not run; asked only where somebody wants to know."""
+        """Notice overdue schedules, which no scheduler could report; only if an endpoint wants the event."""
         if not self.has_endpoints or time.monotonic() - self.looked_for_overdue <= OVERDUE_LOOK_SECONDS:
             return
         self.looked_for_overdue = time.monotonic()

@@ -1,4 +1,4 @@
-"""Signatures as Standard Webhooks has them."""
+"""Signatures of deliveries, as defined by Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST_BYTES, MOST_BYTES = 24, 64
 
 
 def headers(signing: Sequence[str], *, webhook_id: str, at: int, body: str) -> dict[str, str]:
-    """Signed with each of the secrets, so that a receiver may know the old one or the new one."""
+    """Return the headers, signed with each secret, so that a receiver may use the old or the new one."""
     signed = f"{webhook_id}.{at}.{body}".encode()
     signatures = [b64encode(hmac.digest(_key(secret), signed, "sha256")).decode() for secret in signing]
     return {
@@ -27,18 +27,21 @@ def new_secret() -> str:
     return PREFIX + b64encode(secrets.token_bytes(NEW_BYTES)).decode()
 
 
-def secret_complaint(text: str) -> str:
-    """What is wrong with a secret that somebody typed; never repeats it."""
-    how = f"it is {PREFIX} and the base64 of {LEAST_BYTES} to {MOST_BYTES} random bytes"
+def secret_error(text: str) -> str:
+    """Return what is wrong with a signing secret, without repeating it, or an empty string."""
+    how = (
+        f"Enter {PREFIX} followed by the base64 of {LEAST_BYTES} to {MOST_BYTES} random bytes, or leave the "
+        "field empty to generate a secret."
+    )
     if not text.startswith(PREFIX):
-        return f"A secret begins with {PREFIX}: {how}. Leave it empty to have one made."
+        return f"The secret must begin with {PREFIX}. {how}"
     try:
         size = len(_key(text))
     except ValueError:
-        return f"What follows {PREFIX} is not base64: {how}. Leave it empty to have one made."
+        return f"The text after {PREFIX} is not valid base64. {how}"
     if not LEAST_BYTES <= size <= MOST_BYTES:
         length = "short" if size < LEAST_BYTES else "long"
-        return f"The secret is too {length}, {size} bytes: {how}. Leave it empty to have one made."
+        return f"The secret is too {length} ({size} bytes). {how}"
     return ""
 
 

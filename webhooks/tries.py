@@ -1,4 +1,4 @@
-"""One try of a delivery, and what follows from it."""
+"""Tries of a delivery: their results, delays, and when to give up."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-# After the first try, which comes at once.
+# The delays before each try after the first one, which is immediate.
 DELAYS = tuple(timedelta(seconds=each) for each in (5, 30, 5 * 60, 60 * 60, 6 * 60 * 60))
 MOST_TRIES = len(DELAYS) + 1
 LONGEST_ASKED = timedelta(hours=1)
 GONE = 410
 SLOW_DOWN = (429, 503)
-# No endpoint is disabled for a bad day.
+# An endpoint is disabled only after failing for several days.
 HOPELESS_AFTER = timedelta(days=3)
 HOPELESS_FAILURES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class TryResult:
+    """The result of one try."""
+
     at: datetime
     seconds: float = 0.0
     status: int | None = None
@@ -45,8 +47,8 @@ class Tried:
         }
 
 
-def next_try(tried: Tried, *, left: int, now: datetime) -> datetime | None:
-    """When a delivery that failed so is tried again; None if it has failed for good."""
+def next_try(tried: TryResult, *, left: int, now: datetime) -> datetime | None:
+    """Return when to try a failed delivery again, or None to give up."""
     if tried.is_gone or left <= 0:
         return None
     delay = DELAYS[max(0, len(DELAYS) - left)]
@@ -56,12 +58,12 @@ def next_try(tried: Tried, *, left: int, now: datetime) -> datetime | None:
 
 
 def is_hopeless(*, failures: int, succeeded_at: datetime, now: datetime) -> bool:
-    """Whether an endpoint has been failing for so long that nobody can be there any more."""
+    """Tell whether an endpoint has failed so often and so long that it should be disabled."""
     return failures >= HOPELESS_FAILURES and now - succeeded_at >= HOPELESS_AFTER
 
 
 def _asked(retry_after: str, now: datetime) -> timedelta:
-    """Seconds or a date; whatever else it is asks for nothing."""
+    """Return the delay that a Retry-After header asks for, in seconds or as a date; zero if unreadable."""
     text = retry_after.strip()
     if text.isascii() and text.isdigit():
         return timedelta(seconds=int(text[:9]))

@@ -20,27 +20,26 @@ from .failures import Status
 from .models import Event, Handler, Run, Topic, Workflow
 from .models.event import MOST_COUNTED
 from .models.run import LARGE
-from .overview import Overview, look
-from .words import schedule_words
+from .overview import Overview, overviews_of
+from .words import SHOWN_STATUSES, schedule_words
 
 
 class OverviewChangeList(ChangeList):
-    """There are as many as the code has; all of them are looked at in a few queries."""
+    """All workflows of a page with their overviews, in a few queries."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        for row, seen in zip(rows, look(rows, now=clock.now()), strict=True):
+        for row, seen in zip(rows, overviews_of(rows, now=clock.now()), strict=True):
             row.seen = seen
         self.result_list = rows
 
 
-class ShownFilter(admin.SimpleListFilter):
+class ShownStatusFilter(admin.SimpleListFilter):
     title = parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        shown = ("running", "idle", "needs_attention", "stopped")
-        return [(name, name.replace("_", " ")) for name in shown]
+        return [(name, name.replace("_", " ")) for name in SHOWN_STATUSES]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         known = [name for name, _ in self.lookup_choices]
@@ -49,8 +48,8 @@ class ShownFilter(admin.SimpleListFilter):
 
 @admin.register(Workflow)
 class WorkflowAdmin(RecordAdmin[Workflow], OperationsAdmin[Workflow]):
-    list_display = ("title", "slug", "status_badge", "issue", "schedule", "pending", "goes_on")
-    list_filter = (ShownFilter,)
+    list_display = ("title", "slug", "status_badge", "issue", "schedule", "pending", "next_at")
+    list_filter = (ShownStatusFilter,)
     search_fields = ("title", "slug")
     ordering = ("title",)
     fields = (
@@ -60,7 +59,7 @@ class WorkflowAdmin(RecordAdmin[Workflow], OperationsAdmin[Workflow]):
         "issue",
         "schedule",
         "pending",
-        "goes_on",
+        "next_at",
         "open_run",
         "pool",
         "handlers",
@@ -76,12 +75,12 @@ class WorkflowAdmin(RecordAdmin[Workflow], OperationsAdmin[Workflow]):
     ) -> Workflow | None:
         workflow: Any = super().get_object(request, object_id, from_field)
         if workflow is not None:
-            [workflow.seen] = look([workflow], now=clock.now())
+            [workflow.seen] = overviews_of([workflow], now=clock.now())
         return workflow  # type: ignore[no-any-return]
 
     @admin.display(description="status")
     def status_badge(self, workflow: Any) -> SafeString:
-        return badge(_seen(workflow).status, "in_progress" if _seen(workflow).status == "running" else "")
+        return badge(_seen(workflow).status)
 
     def issue(self, workflow: Any) -> str:
         return _seen(workflow).issue or NOTHING
@@ -93,8 +92,8 @@ class WorkflowAdmin(RecordAdmin[Workflow], OperationsAdmin[Workflow]):
     def pending(self, workflow: Any) -> str:
         return _counted(*_seen(workflow).pending)
 
-    @admin.display(description="goes on")
-    def goes_on(self, workflow: Any) -> SafeString:
+    @admin.display(description="next")
+    def next_at(self, workflow: Any) -> SafeString:
         return _moment(_seen(workflow).next_at)
 
     @admin.display(description="open run")
@@ -117,11 +116,11 @@ def _seen(workflow: Any) -> Overview:
 
 
 class StoppedFilter(admin.SimpleListFilter):
-    title = "the code"
+    title = "in the code"
     parameter_name = "is_stopped"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("0", "has it"), ("1", "no longer has it")]
+        return [("0", "yes"), ("1", "no")]
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         return queryset.filter(is_stopped=self.value() == "1") if self.value() in ("0", "1") else queryset
@@ -167,26 +166,26 @@ class HandlerAdmin(RecordAdmin[Handler]):
     @admin.display(description="state")
     def state_badge(self, handler: Handler) -> SafeString:
         if handler.is_stopped:
-            return format_html("{} The code no longer has it.", badge("stopped"))
-        return badge("active") if _goes_on(handler) else badge(handler.workflow.status)
+            return format_html("{} The handler was removed from the code.", badge("stopped"))
+        return badge("active") if _is_active(handler) else badge(handler.workflow.status)
 
     def schedule(self, handler: Handler) -> str:
         return schedule_words([handler])
 
     @admin.display(description="next run")
     def next_run(self, handler: Handler) -> SafeString:
-        return _moment(handler.next_run_at if _goes_on(handler) else None)
+        return _moment(handler.next_run_at if _is_active(handler) else None)
 
-    @admin.display(description="looks again")
+    @admin.display(description="wakes")
     def wake(self, handler: Handler) -> SafeString:
-        return _moment(handler.wake_at if _goes_on(handler) else None)
+        return _moment(handler.wake_at if _is_active(handler) else None)
 
     def subscribes(self, handler: Handler) -> SafeString:
         return _links(list(handler.topics.order_by("slug")))
 
 
-def _goes_on(handler: Handler) -> bool:
-    return not handler.is_stopped and handler.workflow.status == Workflow.Status.RUNNING
+def _is_active(handler: Handler) -> bool:
+    return not handler.is_stopped and handler.workflow.status == Workflow.Status.ACTIVE
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -238,7 +237,7 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
         context["panels"] = [
             text_panel("Error", run.error),
             text_panel("Prepared", as_json(run.prepare_result)),
-            text_panel("Returned by the mutation", as_json(run.mutation_result)),
+            text_panel("Result of the mutation", as_json(run.mutation_result)),
         ]
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -252,9 +251,9 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
 
     @admin.display(description="status")
     def status_badge(self, run: Run) -> SafeString:
-        return badge(run.status, "in_progress" if run.is_active else "")
+        return badge("running" if run.is_active else run.status)
 
-    @admin.display(description="says")
+    @admin.display(description="message")
     def words(self, run: Run) -> str:
         return (run.summary or run.error).partition("\n")[0][:120]
 
@@ -270,7 +269,7 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
     def settled(self, run: Run) -> SafeString:
         return _moment(run.settled_at)
 
-    @admin.display(description="tries again")
+    @admin.display(description="next attempt")
     def due(self, run: Run) -> SafeString:
         return _moment(run.due_at)
 
@@ -282,13 +281,13 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
         return format_html('<a href="{}">{}</a>', url, f"run {run.retry_of_id}")
 
     def tries(self, run: Run) -> str:
-        told = {
+        counts = {
             "transient": run.transient,
-            "asked": run.reconciled,
+            "reconciled": run.reconciled,
             "crashed": run.crashes,
             "fixed": run.fixes,
         }
-        return ", ".join(f"{name} {count}" for name, count in told.items() if count) or NOTHING
+        return ", ".join(f"{name} {count}" for name, count in counts.items() if count) or NOTHING
 
     def record(self, run: Run) -> SafeString | str:
         activity = run.activity()
@@ -359,7 +358,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
     list_display = ("__str__", "status_badge", "topic_link", "seq", "id_if_titled", "attempt", "created")
     list_filter = (("status", InWords), TopicFilter)
     search_fields = ("message_id",)
-    search_help_text = "A whole message id."
+    search_help_text = "Enter a complete message id."
     fields = (
         "topic_link",
         "seq",
@@ -382,7 +381,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Event], search_term: str
     ) -> tuple[QuerySet[Event], bool]:
-        """On the index, which begins with the topic: there are few of those and many events."""
+        """Search by topic and message id, which the index begins with."""
         if not search_term:
             return queryset, False
         topics = list(Topic.objects.values_list("pk", flat=True))
@@ -401,7 +400,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
 
     @admin.display(description="message id")
     def id_if_titled(self, event: Event) -> str:
-        """One without a title is called by its id already."""
+        """Show the message id unless it is already shown in place of a title."""
         return event.message_id if event.title else NOTHING
 
     @admin.display(description="topic")

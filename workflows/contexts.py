@@ -1,4 +1,4 @@
-"""What a handler may do in each phase. Everything else says which phase it belongs to."""
+"""The `ctx` that a handler gets in each phase; a call that belongs to another phase raises PhaseError."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .errors import PhaseError
 from .models import Event, Run
 from .models.event import Publication
 
-USUALLY_PEEKED = 1_000
+DEFAULT_PEEK_LIMIT = 1_000
 
 
 class PhaseContext:
-    """What every phase has: the time, the handler's state, and a voice."""
+    """The parts that all phases share: the time, the handler's state, output and progress."""
 
     phase = ""
 
     def __init__(self, run: Run, step: Context, *, approved: bool = False) -> None:
         self._run = run
         self._step = step
-        # A person said yes to what this phase had asked for with PermissionRequired or AuthRequired.
+        # True if a person approved what this phase asked for with PermissionRequired or AuthRequired.
         self.approved, self.note = approved, run.note if approved else ""
         self.state: Any = deepcopy(run.handler.state)
 
@@ -37,7 +37,7 @@ class PhaseContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for as long as it is about the same mutation."""
+        """Return the key of the mutation, which stays the same across retries."""
         return str(self._run.mutation_key or self._run.key)
 
     def write(self, text: object) -> None:
@@ -50,7 +50,7 @@ class PhaseContext:
         self._step.item(name, outcome, message)
 
     def check(self) -> None:
-        """Ends the run here if it was cancelled, timed out or its worker stops."""
+        """End the run here if it was cancelled or timed out, or if its worker is stopping."""
         self._step.check()
 
     def wait(self, seconds: float) -> None:
@@ -66,28 +66,31 @@ class PhaseContext:
         self._refuse("publish", "produce or next")
 
     def _refuse(self, verb: str, belongs: str) -> NoReturn:
-        raise PhaseError(f"{self.phase} may not {verb}: that belongs to {belongs}")
+        raise PhaseError(f"ctx.{verb} cannot be called in {self.phase}; call it in {belongs}")
 
 
-class _Publishing(PhaseContext):
+class PublishingContext(PhaseContext):
+    """The context of a phase that may publish events."""
+
     def __init__(self, run: Run, step: Context, *, approved: bool = False) -> None:
         super().__init__(run, step, approved=approved)
         self.publications: list[Publication] = []
 
     def publish(self, topic: str, message_id: str, payload: Any = None, *, title: str = "") -> None:
-        """Published when the run commits, and only then."""
+        """Publish an event when the run commits."""
         if topic not in self._run.handler.publishes:
             declared = ", ".join(self._run.handler.publishes) or "none"
             raise PhaseError(
-                f"{self._run.handler.name} may not publish to {topic!r}; its publishes: {declared}"
+                f"{self._run.handler.name} cannot publish to {topic!r}: add the topic to its `publishes`, "
+                f"which lists: {declared}"
             )
         try:
             self.publications.append(Publication.of(topic, message_id, payload, title))
         except ValidationError as error:
-            raise ValueError(f"the event {message_id!r}: {'; '.join(error.messages)}") from error
+            raise ValueError(f"event {message_id!r}: {'; '.join(error.messages)}") from error
 
 
-class ProduceContext(_Publishing):
+class ProduceContext(PublishingContext):
     phase = "produce"
 
 
@@ -95,25 +98,25 @@ class PrepareContext(PhaseContext):
     phase = "prepare"
 
     def peek(self, topic: str, *, limit: int | None = None) -> list[Pending]:
-        """Return the oldest pending events of a topic that it subscribes to.
+        """Return the oldest pending events of a topic that the handler subscribes to.
 
-        At most `limit`. Without one at most 1,000, and the output says so if there are more.
+        At most `limit` events; without a limit at most 1,000, and the output says if there are more.
         """
         subscribed = self._run.handler.subscriptions.filter(topic__slug=topic).values("topic")
         if not subscribed.exists():
             raise PhaseError(
-                f"{self._run.handler.name} may not peek at {topic!r}: it does not subscribe to it"
+                f"{self._run.handler.name} cannot peek at {topic!r}: add the topic to its `subscribe`"
             )
         events = Event.objects.pending().filter(topic__in=subscribed).select_related("topic").order_by("seq")
         if limit is not None:
-            return [event.seen() for event in events[:limit]]
-        found = [event.seen() for event in events[: USUALLY_PEEKED + 1]]
-        if len(found) > USUALLY_PEEKED:
+            return [event.as_pending() for event in events[:limit]]
+        found = [event.as_pending() for event in events[: DEFAULT_PEEK_LIMIT + 1]]
+        if len(found) > DEFAULT_PEEK_LIMIT:
             self.write(
-                f"The topic {topic!r} has more than {USUALLY_PEEKED:,} pending events. ctx.peek returned the "
-                f"oldest {USUALLY_PEEKED:,}; to see more of them, pass a limit: ctx.peek({topic!r}, limit=…)."
+                f"Topic {topic!r} has more than {DEFAULT_PEEK_LIMIT:,} pending events. ctx.peek returned "
+                f"the oldest {DEFAULT_PEEK_LIMIT:,}. To get more, pass a limit: ctx.peek({topic!r}, limit=…)."
             )
-        return found[:USUALLY_PEEKED]
+        return found[:DEFAULT_PEEK_LIMIT]
 
 
 class MutateContext(PhaseContext):
@@ -124,18 +127,21 @@ class MutateContext(PhaseContext):
     ) -> None:
         super().__init__(run, step, approved=approved)
         self._call = call
-        self._is_spent = False
+        self._is_applied = False
 
     def apply(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The one mutation. It is marked in flight before the call: a crash in between is asked about, never
-        repeated blindly. Its result has to be JSON."""
-        if self._is_spent:
-            raise PhaseError("mutate may apply one mutation only; publish events for more")
-        self._is_spent = True
+        """Call the function that makes the change outside JIM, and return its result, which must be JSON.
+
+        The mutation is recorded as in flight before the call. If the run ends before the result is recorded,
+        JIM reconciles the mutation instead of repeating it.
+        """
+        if self._is_applied:
+            raise PhaseError("ctx.apply can be called once per run; publish an event for each further change")
+        self._is_applied = True
         return self._call(lambda: function(*args, **kwargs))
 
 
-class NextContext(_Publishing):
+class NextContext(PublishingContext):
     phase = "next"
 
 
@@ -144,5 +150,5 @@ class ReconcileContext(PhaseContext):
 
 
 def reserved_by(run: Run) -> Sequence[Pending]:
-    """What it has reserved, as it was when it did."""
-    return [event.seen() for event in run.reserved.select_related("topic").order_by("topic", "seq")]
+    """Return the events that the run has reserved."""
+    return [event.as_pending() for event in run.reserved.select_related("topic").order_by("topic", "seq")]

@@ -1,4 +1,4 @@
-"""What a workflow does next, and when a consumer may ask to be woken. Pure."""
+"""Decide what a workflow runs next, and when a consumer is woken. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from datetime import datetime, timedelta
 
 
 @dataclass(frozen=True)
-class Open:
-    """The one run that has not been settled: it is active, or nothing else may run before it is resolved."""
+class OpenRun:
+    """The run that is not settled yet: it is active, or it blocks the workflow until it is resolved."""
 
     is_active: bool
     due_at: datetime | None = None
 
 
 @dataclass(frozen=True)
-class Producing:
+class ProducerFacts:
     id: int
     position: int
     next_run_at: datetime | None
 
 
 @dataclass(frozen=True)
-class Consuming:
-    """`is_dirty`: events have come since it last found nothing to do; `oldest`: since when one is pending."""
+class ConsumerFacts:
+    """`is_dirty`: events came since it last reserved nothing; `oldest`: time of its oldest pending event."""
 
     id: int
     position: int
@@ -36,15 +36,15 @@ class Consuming:
 
 @dataclass(frozen=True)
 class Facts:
-    is_running: bool
-    open_run: Open | None
-    producers: Sequence[Producing] = ()
-    consumers: Sequence[Consuming] = ()
+    is_active: bool
+    open_run: OpenRun | None
+    producers: Sequence[ProducerFacts] = ()
+    consumers: Sequence[ConsumerFacts] = ()
 
 
 @dataclass(frozen=True)
 class Decision:
-    """`handler` starts; or `follow`: the open run is followed by its next attempt. Else: ask again then."""
+    """Start `handler`, or the next attempt of the open run (`follow`), or decide again at `due_at`."""
 
     handler: int | None = None
     follow: bool = False
@@ -52,15 +52,15 @@ class Decision:
 
 
 def decide(facts: Facts, now: datetime) -> Decision:
-    """One thing at a time: what is stuck first, then consumers, then producers."""
-    if not facts.is_running:
+    """Choose one: the open run if there is one, else a consumer, else a producer."""
+    if not facts.is_active:
         return Decision()
     if (run := facts.open_run) is not None:
         if run.is_active or run.due_at is None:
             return Decision()
         return Decision(follow=True) if run.due_at <= now else Decision(due_at=run.due_at)
     if ready := [each for each in facts.consumers if _is_ready(each, now)]:
-        return Decision(handler=min(ready, key=_turn).id)
+        return Decision(handler=min(ready, key=_order).id)
     due = [(each.next_run_at, each.position, each.id) for each in facts.producers if each.next_run_at]
     if due and min(due)[0] <= now:
         return Decision(handler=min(due)[2])
@@ -68,26 +68,28 @@ def decide(facts: Facts, now: datetime) -> Decision:
     return Decision(due_at=min(later, default=None))
 
 
-def _is_ready(consumer: Consuming, now: datetime) -> bool:
+def _is_ready(consumer: ConsumerFacts, now: datetime) -> bool:
     return consumer.is_dirty or (consumer.wake_at is not None and consumer.wake_at <= now)
 
 
-def _turn(consumer: Consuming) -> tuple[float, int]:
-    """The one whose pending event is the oldest; those without any come last."""
+def _order(consumer: ConsumerFacts) -> tuple[float, int]:
+    """Sort by the oldest pending event; consumers without one come last."""
     return consumer.oldest.timestamp() if consumer.oldest else math.inf, consumer.position
 
 
-def clamp(asked: object, *, now: datetime, least: timedelta, most: timedelta) -> tuple[datetime | None, str]:
-    """The time at which it is woken, and what to note of a wish that was not granted as it was."""
+def clamp_wake_at(
+    asked: object, *, now: datetime, least: timedelta, most: timedelta
+) -> tuple[datetime | None, str]:
+    """Return when to wake a consumer, and a notice if that is not the time it asked for."""
     if asked is None:
         return None, ""
     at = _instant(asked)
     if at is None:
-        return None, f"wake_at {asked!r} is no instant with its zone: ignored"
+        return None, f"wake_at {asked!r} was ignored: it must be a datetime with a time zone"
     if at < now + least:
-        return now + least, f"wake_at {at.isoformat()} is too soon: {least} from now instead"
+        return now + least, f"wake_at {at.isoformat()} is too soon; the consumer wakes {least} from now"
     if at > now + most:
-        return now + most, f"wake_at {at.isoformat()} is too late: {most} from now instead"
+        return now + most, f"wake_at {at.isoformat()} is too late; the consumer wakes {most} from now"
     return at, ""
 
 

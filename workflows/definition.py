@@ -1,4 +1,4 @@
-"""How a workflow is written in code. Nothing here reads a clock or the database."""
+"""The classes that workflows in code derive from, and the checks on them. Uses neither clock nor database."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Workflow:
     title: ClassVar[str]
     description: ClassVar[str] = ""
     pool: ClassVar[str] = "default"
-    # False leaves it out, such as where what it needs is not set up.
+    # Set to False to leave the workflow out, for example where a service it needs is not set up.
     enabled: ClassVar[bool] = True
-    # The topics that it brings along, each with a title.
+    # The topics that this workflow declares: slug and title.
     topics: ClassVar[Mapping[str, str]] = {}
     producers: ClassVar[Sequence[type[Producer]]] = ()
     consumers: ClassVar[Sequence[type[Consumer]]] = ()
@@ -47,13 +47,13 @@ class Workflow:
 
 
 class Handler:
-    """What producers and consumers have in common."""
+    """The base class of producers and consumers."""
 
     title: ClassVar[str] = ""
-    # Topics that it may publish to.
+    # The topics that this handler may publish to.
     publishes: ClassVar[Sequence[str]] = ()
     timeout_seconds: ClassVar[int] = 300
-    # Stands for the code; without it, every change of the module counts as another version.
+    # The version of the code; if empty, every change to the module counts as a new version.
     version: ClassVar[str] = ""
 
     @classmethod
@@ -66,25 +66,25 @@ class Handler:
 
 
 class Producer(Handler):
-    """Looks at the world on a schedule, and publishes what is new."""
+    """A handler that runs on a schedule and publishes what is new as events."""
 
     every: ClassVar[str] = ""
     cron: ClassVar[str] = ""
     time_zone: ClassVar[str] = "UTC"
-    # Any other spec, as schedules have it.
+    # Any other spec, written as in a schedule.
     spec: ClassVar[Mapping[str, Any]] = {}
 
     def produce(self, ctx: ProduceContext) -> Any:
-        """Returns its new state, None to keep the old one."""
+        """Publish events and return the new state, or None to keep the old one."""
         raise TypeError(f"{type(self).__name__} has no method produce")
 
     @classmethod
     def spec_json(cls) -> dict[str, object]:
-        """The canonical form; DefinitionError if there is none."""
+        """Return the spec in its canonical form; raise DefinitionError if it is invalid."""
         given = [name for name in ("every", "cron", "spec") if getattr(cls, name)]
         if len(given) != 1:
             found = " and ".join(given) or "none"
-            raise DefinitionError(f"{cls.__name__}: give one of every, cron and spec; found {found}")
+            raise DefinitionError(f"{cls.__name__}: set exactly one of every, cron and spec; found {found}")
         data: dict[str, Any] = dict(cls.spec) or {given[0]: [getattr(cls, given[0])]}
         if given[0] != "spec":
             data["time_zone"] = cls.time_zone
@@ -95,22 +95,25 @@ class Producer(Handler):
 
 
 class Consumer(Handler):
-    """Reserves events, makes at most one change outside for them, and publishes what follows."""
+    """A handler that reserves events, makes at most one change outside JIM, and publishes further events."""
 
     subscribe: ClassVar[Sequence[str]] = ()
 
     def prepare(self, ctx: PrepareContext) -> Prepared | None:
-        """Reads and peeks, changes nothing. None, or nothing reserved: wait for an event or `wake_at`."""
+        """Choose the events to reserve, without changing anything.
+
+        After None, or if nothing is reserved, the consumer waits for an event or for `wake_at`.
+        """
         raise TypeError(f"{type(self).__name__} has no method prepare")
 
     def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
-        """Calls `ctx.apply` at most once; left out if nothing was reserved."""
+        """Make the change outside with at most one `ctx.apply`. Not called if nothing was reserved."""
 
     def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> Any:
-        """Publishes; returns the new state, None to keep the old one. Always runs."""
+        """Publish events and return the new state, or None to keep the old one. Always called."""
 
-    # Defined as a method, it says whether a mutation of unknown outcome happened: applied(result), failed or
-    # retry. Without it, a person is asked.
+    # Define this as a method that finds out whether a mutation of unknown outcome happened, and returns
+    # applied(result), failed or retry. Without the method, a person is asked.
     reconcile: ClassVar[Any] = None
 
 
@@ -129,18 +132,18 @@ class Pending:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare` decided: which events this run is about, and what the next phases need to know."""
+    """What `prepare` returns: the events to reserve, and data for the later phases."""
 
     reserve: Sequence[Pending] = ()
     data: Any = None
-    # An instant with its zone, as datetime or ISO 8601: look again then, even if no event comes.
+    # Run again at this time even if no event comes: a datetime with a time zone, or ISO 8601 text.
     wake_at: datetime | str | None = None
     title: str = ""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """What became of the mutation, as `next` is told. `none`: there was nothing to do."""
+    """The outcome of the mutation, for `next`. `none`: `ctx.apply` was not called."""
 
     outcome: Literal["applied", "none", "skipped"]
     result: Any = None
@@ -148,14 +151,14 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What `reconcile` found out."""
+    """What `reconcile` returns."""
 
     verdict: Literal["applied", "failed", "retry"]
     result: Any = None
 
 
 def applied(result: Any = None) -> Reconciled:
-    """It happened; `result` stands for what `ctx.apply` would have returned."""
+    """Report that the mutation happened; `result` replaces what `ctx.apply` would have returned."""
     return Reconciled("applied", result)
 
 
@@ -165,7 +168,7 @@ retry = Reconciled("retry")
 
 @dataclass(frozen=True)
 class Definitions:
-    """All workflows that the code has, checked together."""
+    """All workflows in the code, checked together."""
 
     workflows: Mapping[str, type[Workflow]] = field(default_factory=dict)
 
@@ -175,7 +178,9 @@ class Definitions:
         for workflow in workflows:
             _check(workflow)
             if workflow.slug in found:
-                raise DefinitionError(f"two workflows have the slug {workflow.slug!r}: choose another")
+                raise DefinitionError(
+                    f"two workflows have the slug {workflow.slug!r}; give one of them another slug"
+                )
             found[workflow.slug] = workflow
         _check_topics(list(found.values()))
         return cls(found)
@@ -187,7 +192,7 @@ class Definitions:
 
     @property
     def topics(self) -> dict[str, tuple[str, str]]:
-        """By slug: title and the workflow that brings it along."""
+        """Map each topic's slug to its title and the slug of the workflow that declares it."""
         return {
             slug: (title, workflow.slug)
             for workflow in self.workflows.values()
@@ -202,7 +207,7 @@ def _check(workflow: type[Workflow]) -> None:
     _check_text(f"{name}.description", workflow.description)
     _check_text(f"{name}.pool", workflow.pool, most=LONGEST_POOL, least=1)
     if not isinstance(workflow.topics, Mapping):
-        raise DefinitionError(f"{name}.topics: a mapping of slugs to titles is expected")
+        raise DefinitionError(f"{name}.topics: must be a mapping of slugs to titles")
     for slug, title in workflow.topics.items():
         _check_slug(f"{name}.topics", slug)
         _check_text(f"{name}.topics[{slug!r}]", title, most=LONGEST_TITLE)
@@ -217,7 +222,7 @@ def _check_handlers(name: str, workflow: type[Workflow]) -> None:
             raise DefinitionError(f"{name}: {handler!r} is neither a Producer nor a Consumer")
     names = [handler.name() for handler in workflow.handlers()]
     if twice := next((each for each in names if names.count(each) > 1), None):
-        raise DefinitionError(f"{name}: it has two handlers named {twice}")
+        raise DefinitionError(f"{name}: two handlers are named {twice}; rename one of them")
     for handler in workflow.handlers():
         _check_handler(f"{name}.{handler.name()}", handler)
 
@@ -226,13 +231,13 @@ def _check_text(place: str, text: object, *, most: int | None = None, least: int
     if isinstance(text, str) and least <= len(text.strip()) and (most is None or len(text) <= most):
         return
     length = f" of {least} to {most:,} characters" if most is not None else ""
-    raise DefinitionError(f"{place}: a text{length} is expected")
+    raise DefinitionError(f"{place}: must be a text{length}")
 
 
 def _check_slug(place: str, slug: object) -> None:
     if not isinstance(slug, str) or not SLUG.fullmatch(slug) or len(slug) > LONGEST_SLUG:
         raise DefinitionError(
-            f"{place}: {slug!r} is no slug; write at most {LONGEST_SLUG} small letters, digits and hyphens"
+            f"{place}: {slug!r} is not a slug; use 1 to {LONGEST_SLUG} lowercase letters, digits and hyphens"
         )
 
 
@@ -241,9 +246,9 @@ def _check_handler(name: str, handler: type[Handler]) -> None:
     _check_text(f"{name}.version", handler.version, most=LONGEST_VERSION)
     seconds = handler.timeout_seconds
     if not isinstance(seconds, int) or not 1 <= seconds <= MOST_TIMEOUT_SECONDS:
-        raise DefinitionError(f"{name}.timeout_seconds: from 1 to {MOST_TIMEOUT_SECONDS:,} is expected")
+        raise DefinitionError(f"{name}.timeout_seconds: must be from 1 to {MOST_TIMEOUT_SECONDS:,}")
     if isinstance(handler.publishes, str):
-        raise DefinitionError(f"{name}.publishes: a list of topics is expected")
+        raise DefinitionError(f"{name}.publishes: must be a list of topics")
     if issubclass(handler, Producer):
         handler.spec_json()
         if handler.produce is Producer.produce:
@@ -252,16 +257,18 @@ def _check_handler(name: str, handler: type[Handler]) -> None:
         if handler.prepare is Consumer.prepare:
             raise DefinitionError(f"{name}: a consumer needs a method prepare(ctx)")
         if not handler.subscribe or isinstance(handler.subscribe, str):
-            raise DefinitionError(f"{name}.subscribe: a list of at least one topic is expected")
+            raise DefinitionError(f"{name}.subscribe: must be a list of at least one topic")
 
 
 def _check_topics(workflows: Sequence[type[Workflow]]) -> None:
-    """Topics are known to all workflows, and each has one consumer at most: its events are consumed once."""
+    """Check that each topic is declared once and has at most one consumer."""
     known: dict[str, str] = {}
     for workflow in workflows:
         for slug in workflow.topics:
             if slug in known:
-                raise DefinitionError(f"the topic {slug!r} is in both {known[slug]} and {workflow.__name__}")
+                raise DefinitionError(
+                    f"topic {slug!r} is declared by both {known[slug]} and {workflow.__name__}"
+                )
             known[slug] = workflow.__name__
     consumers: dict[str, str] = {}
     for workflow in workflows:
@@ -269,12 +276,14 @@ def _check_topics(workflows: Sequence[type[Workflow]]) -> None:
             name = f"{workflow.__name__}.{handler.name()}"
             own = getattr(handler, "subscribe", ())
             if unknown := sorted({*handler.publishes, *own} - known.keys()):
-                raise DefinitionError(f"{name}: no workflow has the topic {unknown[0]!r} among its topics")
+                raise DefinitionError(
+                    f"{name}: no workflow declares the topic {unknown[0]!r}; add it to `topics`"
+                )
             for slug in own:
                 if slug in consumers:
                     raise DefinitionError(
-                        f"{name}.subscribe: {slug!r} is consumed by {consumers[slug]} already; "
-                        "publish to a topic of its own for each consumer"
+                        f"{name}.subscribe: {slug!r} is already consumed by {consumers[slug]}; "
+                        "use a separate topic for each consumer"
                     )
                 consumers[slug] = name
 
@@ -283,6 +292,6 @@ def _check_topics(workflows: Sequence[type[Workflow]]) -> None:
 def _digest(module: str) -> str:
     try:
         source = inspect.getsource(sys.modules[module])
-    except (OSError, TypeError):  # written in a shell
+    except (OSError, TypeError):  # typed in a shell
         source = module
     return hashlib.sha256(source.encode()).hexdigest()[:16]

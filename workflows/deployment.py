@@ -1,4 +1,4 @@
-"""What the code says becomes rows. Whatever it no longer has is stopped, never deleted."""
+"""Write the workflows of the code to the database. Removed workflows are stopped, never deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Change:
-    """`how`: new, changed, stopped or resumed."""
+    """One difference between code and database. `how`: new, changed, stopped or resumed."""
 
     how: str
     what: str
@@ -40,7 +40,7 @@ def deploy_at_start(now: datetime) -> None:
 
 
 def deploy(wanted: Definitions, *, initiator: Initiator, now: datetime) -> list[Change]:
-    """Makes the database say what the code says; returns what changed, which may be nothing."""
+    """Make the database match the code, and return what changed."""
     changes = _topics(wanted, now=now)
     for slug, workflow in wanted.workflows.items():
         changes += _deploy(slug, workflow, initiator=initiator, now=now)
@@ -52,9 +52,9 @@ def deploy(wanted: Definitions, *, initiator: Initiator, now: datetime) -> list[
 
 
 def rehearse(wanted: Definitions, *, initiator: Initiator, now: datetime) -> list[Change]:
-    """What `deploy` would change."""
+    """Return what `deploy` would change."""
     with transaction.atomic():
-        # As it is all in one transaction: every topic before the first workflow.
+        # One transaction for all: lock every topic before the first workflow to avoid deadlocks.
         for rows in (Topic.objects.lock(), Workflow.objects.lock()):
             list(rows.values_list("pk"))
         changes = deploy(wanted, initiator=initiator, now=now)
@@ -63,7 +63,7 @@ def rehearse(wanted: Definitions, *, initiator: Initiator, now: datetime) -> lis
 
 
 def _topics(wanted: Definitions, *, now: datetime) -> list[Change]:
-    """Before the workflows, as all who write both do."""
+    """Create and rename topics. Topics are locked before workflows to avoid deadlocks."""
     known = {topic.slug: topic for topic in Topic.objects.all()}
     changes = []
     for slug, (title, _) in wanted.topics.items():
@@ -88,7 +88,7 @@ def _deploy(
         workflow, is_new = Workflow.objects.get_or_create(
             slug=slug, defaults=values | {"created_at": now, "deployed_at": now}
         )
-        # Whoever publishes to a topic sees its new consumer, or is over before the consumer first looks.
+        # A concurrent publication either sees the new consumer or commits before the consumer first looks.
         list(Topic.objects.filter(slug__in=_topics_of(wanted)).lock().values_list("pk"))
         workflow = Workflow.objects.lock().get(pk=workflow.pk)
         changes = [Change("new", f"workflow {slug}")] if is_new else list(_edited(workflow, values, slug))
@@ -97,12 +97,12 @@ def _deploy(
         changes += _handlers(workflow, wanted, now=now)
         if changes:
             Workflow.objects.filter(pk=workflow.pk).update(**values, deployed_at=now)
-            told = [str(change) for change in changes]
+            described = [str(change) for change in changes]
             Activity.objects.record(
-                "deploy", workflow, initiator=initiator, now=now, details={"changes": told}
+                "deploy", workflow, initiator=initiator, now=now, details={"changes": described}
             )
             Workflow.objects.awaken([workflow.pk], now=now)
-    # On its own: who holds the lock of a workflow asks for no topic.
+    # In a separate transaction: topics are never locked after a workflow.
     Topic.objects.filter(slug__in=wanted.topics).exclude(workflow=workflow).update(workflow=workflow)
     return changes
 
@@ -144,15 +144,15 @@ def _handler(
         "code_version": kind.code_version(),
         "is_stopped": False,
     }
-    # A producer runs at once, whether it or its code is new.
+    # A producer that is new or has new code runs at once.
     first_run = {"next_run_at": now} if issubclass(kind, Producer) else {}
     if row is None:
         row = Handler.objects.create(workflow=workflow, name=kind.name(), **values, **first_run)
         changes = [Change("new", f"handler {name}")]
     elif changes := list(_edited(row, values, name)):
         Handler.objects.filter(pk=row.pk).update(**values, **first_run)
-        # So does a consumer: other code may find something to do in what the old one left.
-        row.subscriptions.look_anew()
+        # New code may find work in events that the old code left, so the consumer looks at all of them.
+        row.subscriptions.rewind()
         _retry_with_new_code(row, kind.code_version(), now=now)
     return changes + _subscribe(row, kind, name)
 
@@ -167,7 +167,7 @@ def _subscribe(handler: Handler, kind: type[definition.Handler], name: str) -> l
     handler.subscriptions.exclude(topic__slug__in=wanted).delete()
     changes = []
     for topic in Topic.objects.filter(slug__in=wanted).exclude(subscription__handler=handler):
-        # Whoever consumed it before no longer does: the code says so, and each topic has one consumer.
+        # Each topic has one consumer, so this handler replaces the previous one.
         Subscription.objects.filter(topic=topic).delete()
         Subscription.objects.create(handler=handler, topic=topic)
         changes.append(Change("new", f"subscription {name} ← {topic.slug}"))

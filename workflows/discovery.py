@@ -1,4 +1,4 @@
-"""The workflows that installed apps define in their modules `workflows`."""
+"""Find the workflows that installed apps define in their modules `workflows`."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ logger = logging.getLogger(__name__)
 
 
 def definitions() -> Definitions:
-    """As this process has them. An app whose module cannot be read is left out: `problems` says why."""
-    return _found()[0]
+    """Return the workflows of this process, without those of apps whose module is faulty: see `problems`."""
+    return _discover()[0]
 
 
 def problems() -> list[str]:
-    return _found()[1]
+    return _discover()[1]
 
 
 @cache
-def _found() -> tuple[Definitions, list[str]]:
-    wrong: list[str] = []
+def _discover() -> tuple[Definitions, list[str]]:
+    problems: list[str] = []
     good: list[type[Workflow]] = []
     for app in apps.get_app_configs():
         try:
             own = _workflows_of(app.name)
             Definitions.of([*good, *own])
         except DefinitionError as error:
-            wrong.append(f"{app.name}.workflows: {error}")
+            problems.append(f"{app.name}.workflows: {error}")
         except Exception as error:
-            wrong.append(f"{app.name}.workflows cannot be imported: {type(error).__name__}: {error}")
+            problems.append(f"{app.name}.workflows cannot be imported: {type(error).__name__}: {error}")
         else:
             good += own
-    for problem in wrong:
+    for problem in problems:
         logger.error("%s", problem)
-    return Definitions.of(good), wrong
+    return Definitions.of(good), problems
 
 
 def _workflows_of(app: str) -> list[type[Workflow]]:

@@ -1,39 +1,39 @@
-"""What a handler raises to say what kind of failure it met. Anything else is an error in its logic."""
+"""The exceptions by which a handler says why it failed. Any other exception is an error in its logic."""
 
 from __future__ import annotations
 
 
 class Failure(Exception):
-    """The message is shown to people: it says what happened and, where somebody has to act, what to do."""
+    """The base class. Its message is shown to people: say what happened and what to do."""
 
 
 class Transient(Failure):
-    """It did not happen, and may work later without a change: a rate limit, a service that is down."""
+    """A failure that may pass by itself, such as a rate limit. The mutation did not happen."""
 
 
 class AuthRequired(Failure):
-    """A person has to sign in again, and then say so."""
+    """A person must sign in again, then approve the run."""
 
 
 class PermissionRequired(Failure):
-    """A person has to allow it."""
+    """A person must approve the run."""
 
 
 class Indeterminate(Failure):
-    """The mutation may have happened or not."""
+    """The outcome of the mutation is unknown."""
 
 
 class Internal(Failure):
-    """JIM's or a connector's own fault: trying again would not help."""
+    """A fault in JIM or in a connector; a retry would not help."""
 
 
 class PhaseError(Exception):
-    """A handler did in one phase what belongs to another."""
+    """A handler called something that belongs to another phase."""
 
 
 class DefinitionError(ValueError):
-    """A workflow in code that cannot be deployed; the message names the place and the way out."""
+    """A workflow in the code that cannot be deployed."""
 
 
 class Superseded(Exception):
-    """The run is no longer this worker's: nothing of what it does counts."""
+    """Another worker or recovery has taken over the run; writes of this worker are refused."""

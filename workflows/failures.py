@@ -1,4 +1,4 @@
-"""What becomes of a run that did not commit, and how its next attempt begins. Pure."""
+"""Decide how a failed run ends, and where its next attempt begins. Pure functions."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Phase(StrEnum):
 
 
 PHASES = tuple(Phase)
-# What became of the change outside; empty: none was tried.
+# The outcome of the mutation; empty: none was tried.
 Effect = Literal["", "in_flight", "applied", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
 class Tries:
-    """How often a chain of attempts went wrong in each way since somebody last looked after it."""
+    """How often a chain of attempts failed in each way since a person last resolved it."""
 
     transient: int = 0
     reconciled: int = 0
@@ -56,21 +56,23 @@ class Tries:
 
 @dataclass(frozen=True)
 class Stop:
-    """How an attempt ends, and when the next one begins by itself; None: when something changes."""
+    """How an attempt ends, and when the next one begins by itself (None: not by itself)."""
 
     status: Status
     due_at: datetime | None
     tries: Tries
 
 
-def told(error: BaseException) -> str:
-    """What is meant for people speaks for itself; any other exception says too little without its kind."""
+def error_text(error: BaseException) -> str:
+    """Return the message alone for failures written for people, else the exception type and message."""
     return str(error) if isinstance(error, Failure | PhaseError) and str(error) else words_of(error)
 
 
 def classify(error: BaseException, *, in_flight: bool) -> Status:
-    """By what was raised, never by its words. Once the mutation is in flight, only an explicit word says
-    that it did not happen."""
+    """Choose the status by the type of the exception.
+
+    Once the mutation is in flight, only an exception that states that it did not happen is believed.
+    """
     match error:
         case Transient():
             return Status.PAUSED_TRANSIENT
@@ -84,14 +86,14 @@ def classify(error: BaseException, *, in_flight: bool) -> Status:
 
 
 def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) -> Stop:
-    """Which of the ways out JIM takes by itself."""
+    """Count the failure, and decide whether and when the next attempt begins by itself."""
     match status:
         case Status.PAUSED_TRANSIENT:
             tries = _more(tries, transient=1)
             at = now + backoff(tries.transient) if tries.transient <= MOST_TRANSIENT else None
             return Stop(status, at, tries)
         case Status.PAUSED_RECONCILIATION:
-            at = _ask_again(tries, now) if can_reconcile else None
+            at = _next_reconcile(tries, now) if can_reconcile else None
             return Stop(status, at, tries)
         case Status.CRASHED:
             tries = _more(tries, crashes=1)
@@ -102,15 +104,14 @@ def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) ->
 
 
 def not_applied(tries: Tries, *, now: datetime) -> Stop:
-    """`reconcile` found that it did not happen: the work starts afresh, the first time at once, then as after
-    any failure that may pass. What another mutation comes to is asked anew."""
+    """Start over after the mutation turned out not to have happened: first at once, then with backoff."""
     tries = replace(tries, reconciled=0)
     again = stop(Status.PAUSED_TRANSIENT, tries, can_reconcile=True, now=now)
     return again if tries.transient else Stop(Status.PAUSED_RECONCILIATION, now, again.tries)
 
 
-def _ask_again(tries: Tries, now: datetime) -> datetime | None:
-    """At once, then after 10 s and twice as long each time."""
+def _next_reconcile(tries: Tries, now: datetime) -> datetime | None:
+    """Return when to reconcile again: at once, then after 10 s, doubling each time."""
     if tries.reconciled >= MOST_RECONCILED:
         return None
     return now + backoff(tries.reconciled) if tries.reconciled else now
@@ -126,16 +127,16 @@ def _more(tries: Tries, *, transient: int = 0, crashes: int = 0) -> Tries:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where an attempt begins. `keeps`: it takes over what was prepared, and the reservations."""
+    """Where an attempt begins. `keeps`: it takes over what was prepared and the reserved events."""
 
     phase: Phase
     keeps: bool
 
 
 def following(*, phase: Phase, effect: Effect, is_approved: bool) -> Beginning:
-    """The reset rules: from the start before the mutation, only forward after it.
+    """Apply the reset rules: start over before the mutation, continue after it.
 
-    What nobody knows of is asked about first; what a person approved is done as it was prepared.
+    A mutation of unknown outcome is reconciled first; what a person approved is done as it was prepared.
     """
     if effect in ("applied", "skipped"):
         return Beginning(Phase.EMITTING, keeps=True)

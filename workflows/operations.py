@@ -1,4 +1,4 @@
-"""What people may ask of workflows, of runs that are stuck, and of events."""
+"""The operations on workflows, stuck runs, topics and events that pages, admin and commands offer."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ OPERATE, PUBLISH = "workflows.operate_workflow", "workflows.publish_event"
 
 class NoteForm(forms.Form):
     note = forms.CharField(
-        max_length=1_000, required=False, help_text="Why; it stays with the record of who did it."
+        max_length=1_000, required=False, help_text="The reason, kept in the audit record."
     )
 
 
 class ResultForm(NoteForm):
     result = forms.JSONField(
-        required=False, help_text="What the mutation would have returned, as JSON; the next phase gets it."
+        required=False, help_text="The result of the mutation as JSON, for the next phase."
     )
 
 
 class RunNow(Operation[Workflow]):
     name, label, permission = "run", "Run now", OPERATE
-    question = "All its producers run now, one after the other. Run them?"
+    question = "Run all producers of this workflow now, one after the other?"
 
     def applies(self, workflow: Workflow) -> bool:
         return workflow.can_run_now
@@ -50,27 +50,29 @@ class RunNow(Operation[Workflow]):
         except Refused as refused:
             raise Declined(str(refused)) from refused
         names = ", ".join(str(producer) for producer in producers)
-        return Done(f"“{workflow}” looks for new work: {names}.")
+        return Done(f"Started the producers of “{workflow}”: {names}.")
 
 
 class Pause(Operation[Workflow]):
     name, label, permission, form = "pause", "Pause", OPERATE, NoteForm
-    question = "What runs goes on to its end; nothing else starts until somebody resumes it. Pause it?"
+    question = (
+        "Pause this workflow? An active run continues; no other run starts until the workflow is resumed."
+    )
 
     def applies(self, workflow: Workflow) -> bool:
-        return workflow.status == Workflow.Status.RUNNING
+        return workflow.status == Workflow.Status.ACTIVE
 
     def perform(
         self, workflow: Workflow, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not workflow.pause(answers["note"], initiator=initiator, now=now):
-            raise Declined(f"“{workflow}” is not running.")
+            raise Declined(f"“{workflow}” is not active, so it cannot be paused.")
         return Done(f"“{workflow}” is paused.")
 
 
 class Resume(Operation[Workflow]):
     name, label, permission = "resume", "Resume", OPERATE
-    question = "It sees to what has come meanwhile, then goes on as before. Resume it?"
+    question = "Resume this workflow? Events that came while it was paused are consumed first."
 
     def applies(self, workflow: Workflow) -> bool:
         return workflow.status == Workflow.Status.PAUSED
@@ -80,15 +82,15 @@ class Resume(Operation[Workflow]):
     ) -> Done:
         if not workflow.resume(initiator=initiator, now=now):
             raise Declined(f"“{workflow}” is not paused.")
-        return Done(f"“{workflow}” goes on.")
+        return Done(f"“{workflow}” is resumed.")
 
 
-class OfStuckRun(Operation[Run]):
-    """Each lets the workflow go on in another way; the first who answers decides."""
+class ResolveRun(Operation[Run]):
+    """Resolves a stuck run, so that its workflow can continue. The first answer counts."""
 
     permission, form = OPERATE, NoteForm
     statuses: Sequence[Status] = ()
-    told = ""
+    outcome = ""
 
     def applies(self, run: Run) -> bool:
         return run.is_stuck and (not self.statuses or run.status in self.statuses)
@@ -101,27 +103,27 @@ class OfStuckRun(Operation[Run]):
             self.resolve(run, answers, initiator, now)
         except Refused as refused:
             raise Declined(str(refused)) from refused
-        return Done(f"“{run.workflow}”: {self.told}.", run.workflow.get_absolute_url())
+        return Done(f"“{run.workflow}”: {self.outcome}.", run.workflow.get_absolute_url())
 
     @abstractmethod
     def resolve(self, run: Run, answers: dict[str, Any], by: Initiator, now: datetime) -> None:
-        """May raise Refused."""
+        """Resolve the run; may raise Refused."""
 
 
-class Approve(OfStuckRun):
-    name, label, told = "approve", "Approve", "approved, and goes on"
-    question = "It goes on where it stopped, with what it had prepared. Approve it?"
+class Approve(ResolveRun):
+    name, label, outcome = "approve", "Approve", "run approved"
+    question = "Approve this run? It will continue from where it paused, with the change it prepared."
     statuses = (Status.PAUSED_APPROVAL,)
 
     def resolve(self, run: Run, answers: dict[str, Any], by: Initiator, now: datetime) -> None:
         run.approve(answers["note"], initiator=by, now=now)
 
 
-class Reject(OfStuckRun):
-    name, label, told = "reject", "Reject", "rejected"
+class Reject(ResolveRun):
+    name, label, outcome = "reject", "Reject", "run rejected"
     question = (
-        "What it had prepared is left undone and its events are skipped; if it had prepared nothing yet, the "
-        "workflow pauses. Reject it?"
+        "Reject this run? Its mutation and its events are skipped; if it has prepared nothing yet, the "
+        "workflow is paused."
     )
     statuses = (Status.PAUSED_APPROVAL,)
 
@@ -129,10 +131,10 @@ class Reject(OfStuckRun):
         run.reject(answers["note"], initiator=by, now=now)
 
 
-class ItHappened(OfStuckRun):
-    name, label, told = "happened", "It happened", "goes on after the mutation"
+class MarkApplied(ResolveRun):
+    name, label, outcome = "happened", "Mark as applied", "continues after the mutation"
     form = ResultForm
-    question = "The mutation counts as done: it goes on with what follows. Did it happen?"
+    question = "Mark the mutation as applied? The run continues after it."
 
     def applies(self, run: Run) -> bool:
         return run.is_stuck and run.effect == Run.Effect.IN_FLIGHT
@@ -141,9 +143,9 @@ class ItHappened(OfStuckRun):
         run.reconcile(True, answers["note"], result=answers["result"], initiator=by, now=now)
 
 
-class ItDidNotHappen(OfStuckRun):
-    name, label, told = "did-not-happen", "It did not happen", "starts afresh"
-    question = "Its events are released and the work starts afresh. Did it not happen?"
+class MarkNotApplied(ResolveRun):
+    name, label, outcome = "did-not-happen", "Mark as not applied", "starts over"
+    question = "Mark the mutation as not applied? Its events are released and the work starts over."
 
     def applies(self, run: Run) -> bool:
         return run.is_stuck and run.effect == Run.Effect.IN_FLIGHT
@@ -152,9 +154,9 @@ class ItDidNotHappen(OfStuckRun):
         run.reconcile(False, answers["note"], initiator=by, now=now)
 
 
-class SkipRun(OfStuckRun):
-    name, label, told = "skip", "Skip", "goes on without it"
-    question = "The mutation is left out, and the events it was about are skipped for good. Skip it?"
+class SkipRun(ResolveRun):
+    name, label, outcome = "skip", "Skip", "mutation skipped"
+    question = "Skip the mutation of this run? Its events are skipped as well."
 
     def applies(self, run: Run) -> bool:
         return run.is_stuck and run.may_skip
@@ -163,16 +165,16 @@ class SkipRun(OfStuckRun):
         run.skip(answers["note"], initiator=by, now=now)
 
 
-class RetryRun(OfStuckRun):
-    name, label, told = "retry", "Retry now", "tries again"
-    question = "Its next attempt begins now, with all tries before it. Retry it?"
+class RetryRun(ResolveRun):
+    name, label, outcome = "retry", "Retry now", "retry started"
+    question = "Retry this run now? The count of its failures starts again at zero."
 
     def resolve(self, run: Run, answers: dict[str, Any], by: Initiator, now: datetime) -> None:
         run.retry(answers["note"], initiator=by, now=now)
 
 
-def first_operation(run: Run) -> OfStuckRun | None:
-    """What most people want of a run that is stuck; None where only they know."""
+def first_operation(run: Run) -> ResolveRun | None:
+    """Return the most likely way to resolve a stuck run; None if it depends on what happened outside."""
     if not run.is_stuck or run.effect == Run.Effect.IN_FLIGHT:
         return None
     return Approve() if run.status == Status.PAUSED_APPROVAL else RetryRun()
@@ -181,15 +183,15 @@ def first_operation(run: Run) -> OfStuckRun | None:
 class PublicationForm(forms.Form):
     message_id = forms.CharField(
         max_length=LONGEST_ID,
-        help_text="Tells events apart: what has been published with it already is not published again.",
+        help_text="Identifies the event in its topic. The same id is not published twice.",
     )
     title = forms.CharField(
-        max_length=LONGEST_TITLE, required=False, help_text="What people are shown instead of the id."
+        max_length=LONGEST_TITLE, required=False, help_text="Shown instead of the message id."
     )
     payload = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 6, "class": "code", "spellcheck": "false"}),
         required=False,
-        help_text='What the consumer is given, as JSON, such as {"name": "Ada"}.',
+        help_text='The data for the consumer as JSON, such as {"name": "Ada"}.',
     )
 
     def clean_payload(self) -> Any:
@@ -202,7 +204,7 @@ class PublicationForm(forms.Form):
 
 class Publish(Operation[Topic]):
     name, label, permission, form = "publish", "Publish an event", PUBLISH, PublicationForm
-    question = "Whoever consumes the topic is woken. Which event?"
+    question = "Publish an event to this topic? Its consumer and the schedules that it starts will run."
 
     def perform(self, topic: Topic, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         event = Publication.of(topic.slug, answers["message_id"], answers["payload"], answers["title"])
@@ -212,19 +214,19 @@ class Publish(Operation[Topic]):
 
 class SkipEvent(Operation[Event]):
     name, label, permission, form = "skip", "Skip", OPERATE, NoteForm
-    question = "Nobody will consume it. Skip it?"
+    question = "Skip this event? It will not be consumed."
 
     def applies(self, event: Event) -> bool:
         return event.status == Event.Status.PENDING
 
     def perform(self, event: Event, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         if not event.skip(answers["note"], initiator=initiator, now=now):
-            raise Declined(f"“{event}” is no longer pending.")
+            raise Declined(f"“{event}” is not pending any more.")
         return Done(f"“{event}” is skipped.")
 
 
 offer(Workflow, RunNow(), Pause(), Resume())
-offer(Run, Approve(), Reject(), ItHappened(), ItDidNotHappen(), SkipRun(), RetryRun())
+offer(Run, Approve(), Reject(), MarkApplied(), MarkNotApplied(), SkipRun(), RetryRun())
 offer(Topic, Publish())
 offer(Event, SkipEvent())
 vocabulary.add(

@@ -1,4 +1,4 @@
-"""Workflows as people see them: any number of them in a few queries."""
+"""Overviews of workflows for pages, API and commands: any number of workflows in a few queries."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 from django.db.models import BooleanField, F, QuerySet
 from django.db.models.expressions import RawSQL
 
-from database.statements import fetch
-from execution.queue.limited import found_in
+from database.statements import fetch, found_in
 
 from . import words
 from .models import Handler, Run, Topic, Workflow
@@ -38,7 +37,7 @@ CHAIN = f"""
 
 @dataclass(frozen=True)
 class Backlog:
-    """What waits in a topic for its consumer. `is_more`: there are more than were counted."""
+    """The pending events of a topic. `is_more`: there are more than `count`."""
 
     topic: str
     handler_id: int
@@ -49,6 +48,8 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Overview:
+    """A workflow with its handlers, its open run and its pending events."""
+
     workflow: Workflow
     handlers: Sequence[Handler]
     open_run: Run | None
@@ -56,7 +57,7 @@ class Overview:
     now: datetime
 
     @property
-    def status(self) -> words.Shown:
+    def status(self) -> words.ShownStatus:
         return words.shown_status(self.workflow, self.open_run)
 
     @property
@@ -69,13 +70,13 @@ class Overview:
 
     @property
     def pending(self) -> tuple[int, bool]:
-        """How many events wait for it, and whether there are more than that."""
+        """Count the pending events, and tell whether there are more than the count."""
         return sum(each.count for each in self.backlogs), any(each.is_more for each in self.backlogs)
 
     @property
     def next_at(self) -> datetime | None:
-        """When it goes on by itself, if no event comes before."""
-        if self.workflow.status != Workflow.Status.RUNNING:
+        """Return when the workflow next runs by itself, unless an event comes first."""
+        if self.workflow.status != Workflow.Status.ACTIVE:
             return None
         if self.open_run is not None:
             return self.open_run.due_at
@@ -87,8 +88,8 @@ class Overview:
         return [handler for handler in self.handlers if not handler.is_stopped]
 
 
-def look(workflows: Sequence[Workflow], *, now: datetime, with_state: bool = False) -> list[Overview]:
-    """`with_state`: that of their handlers too, which may be large."""
+def overviews_of(workflows: Sequence[Workflow], *, now: datetime, with_state: bool = False) -> list[Overview]:
+    """Return the overview of each workflow. `with_state` loads the handlers' state, which may be large."""
     ids = [workflow.pk for workflow in workflows]
     handlers, backlogs = defaultdict[int, list[Handler]](list), defaultdict[int, list[Backlog]](list)
     kept = Handler.objects.all() if with_state else Handler.objects.defer("state")
@@ -115,16 +116,16 @@ def look(workflows: Sequence[Workflow], *, now: datetime, with_state: bool = Fal
 
 
 def runs_of(workflow: int) -> QuerySet[Run]:
-    """The runs of one workflow, to be ordered by the workflow first.
+    """Return the runs of one workflow, to be ordered by the workflow first.
 
-    A range instead of an equation: for that, PostgreSQL would read all runs by their ids, and those of a
-    workflow that has stood still for a week are far down there.
+    With a range instead of an equality PostgreSQL uses the index of the workflow. With an equality it would
+    read all runs by id, which is slow for a workflow whose last runs are old.
     """
     return Run.objects.filter(workflow__gte=workflow, workflow__lte=workflow).defer(*LARGE)
 
 
 def newest_of(workflows: Sequence[int], *, count: int) -> QuerySet[Run]:
-    """So many of each, the newest first."""
+    """Return the newest `count` runs of each workflow, the newest first."""
     each = [f"SELECT * FROM ({NEWEST} LIMIT {count:d}) AS s{number}" for number in range(len(workflows))]
     if not each:
         return Run.objects.none()
@@ -134,6 +135,6 @@ def newest_of(workflows: Sequence[int], *, count: int) -> QuerySet[Run]:
 
 
 def chain_of(run: int, *, most: int) -> list[Run]:
-    """All attempts at the same work, the first one first."""
+    """Return all attempts at the same work, oldest first."""
     ids = fetch(CHAIN, [run, most, run, most])
     return list(Run.objects.filter(pk__in=[pk for (pk,) in ids]).defer(*LARGE).order_by("pk"))

@@ -1,10 +1,11 @@
-"""Performs one run: phase after phase, each one's end a checkpoint."""
+"""Perform one run phase by phase, and record the end of each phase."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from django.conf import settings
@@ -23,8 +24,8 @@ from .contexts import (
     NextContext,
     PrepareContext,
     ProduceContext,
+    PublishingContext,
     ReconcileContext,
-    _Publishing,
     reserved_by,
 )
 from .definition import Consumer, Mutation, Pending, Prepared, Producer, Reconciled
@@ -35,14 +36,14 @@ from .models import Run
 from .models.commit import Commit
 from .words import summary
 
-AGAIN_SECONDS = 2.0
-MOST_PREPARED = 3
+RETRY_SECONDS = 2.0
+MOST_PREPARE_ATTEMPTS = 3
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 def perform(run: Run, step: Context) -> dict[str, Any]:
-    """Returns what its activity shows; raises what went wrong, after the run was stopped for it."""
+    """Perform the run and return the result for its activity; stop the run before raising an error."""
     performance = Performance(run, step)
     try:
         return performance.run_phases()
@@ -50,45 +51,50 @@ def perform(run: Run, step: Context) -> dict[str, Any]:
         raise StepFailed(str(error), can_retry=False) from None
     except (SystemExit, Later, Skipped) as error:
         performance.stop_for(error)
-        raise StepFailed(f"{type(error).__name__}: {error}", can_retry=False) from error  # no end of a run
+        raise StepFailed(f"{type(error).__name__}: {error}", can_retry=False) from error
     except BaseException as error:
         performance.stop_for(error)
         raise
 
 
 class Performance:
+    """One attempt of a run on this worker."""
+
     def __init__(self, run: Run, step: Context) -> None:
         self.run = run
         self.step = step
         self.began_at = Phase(run.phase)
-        # Says so, if this worker has other code than is deployed.
+        # Empty unless this worker's code differs from the deployed version.
         self.outdated = ""
-        # Of the mutation: a handler that catches it does not make it undone.
-        self.trouble: BaseException | None = None
-        self.is_asking = False
+        # Kept because a handler that catches the error of its mutation has still failed.
+        self.mutation_error: BaseException | None = None
+        self.is_reconciling = False
 
     def run_phases(self) -> dict[str, Any]:
         handler = self._handler()
-        self._checkpoint(lambda: self.run.start(clock.now()), is_done=lambda: self.run.started_at is not None)
+        self._checkpoint(self.run.start, is_done=lambda: self.run.started_at is not None)
         if isinstance(handler, Producer):
             return self._produce(handler)
         return self._consume(handler)
 
     def _handler(self) -> Producer | Consumer:
-        """While an upgrade is under way, a worker may have other code than was deployed: another one, or this
-        one once it was started anew, can do what it cannot."""
+        """Create the handler from this worker's code.
+
+        During an upgrade that code may differ from the deployed version; then another worker, or this one
+        after a restart, has to perform the run.
+        """
         row = self.run.handler
         kind = definitions().handler(self.run.workflow.slug, row.name)
         if kind is None:
             raise Transient(
-                f"The code of this worker has no handler {row.name}. "
-                "Restart the workers so that they use what is deployed."
+                f"This worker's code has no handler {row.name}. "
+                "Restart the workers so that they use the deployed code."
             )
         version = kind.code_version()
         if version != row.code_version:
             self.outdated = (
                 f"This worker runs version {version} of {row.name}, but version {row.code_version} is "
-                "deployed. Restart the workers so that they use it."
+                "deployed. Restart the workers so that they use the deployed code."
             )
             self.step.write(self.outdated)
         return kind()  # type: ignore[return-value]
@@ -105,29 +111,27 @@ class Performance:
             self._reconcile(consumer, prepared)
         elif self.run.phase == Phase.PREPARED and prepared.reserve:
             self._mutate(consumer, prepared)
-        self._reach(Phase.EMITTING)
+        self.step.check()
+        if self.run.phase != Phase.EMITTING:
+            self._reach(Phase.EMITTING, self.run.reach, Phase.EMITTING)
         ctx = NextContext(self.run, self.step, approved=self._is_approved(Phase.EMITTING))
         return self._commit(consumer.next(ctx, prepared, self._mutation()), ctx)
 
     def _prepare(self, consumer: Consumer) -> None:
-        for _ in range(MOST_PREPARED):
+        for _ in range(MOST_PREPARE_ATTEMPTS):
             self.step.check()
-            asked = consumer.prepare(
+            returned = consumer.prepare(
                 PrepareContext(self.run, self.step, approved=self._is_approved(Phase.PREPARING))
             )
-            prepared = asked if asked is not None else Prepared()
+            prepared = returned if returned is not None else Prepared()
             if not isinstance(prepared, Prepared):
-                raise TypeError(f"prepare returns Prepared or None, not {type(prepared).__name__}")
+                raise TypeError(f"prepare must return Prepared or None, not {type(prepared).__name__}")
             if not all(isinstance(each, Pending) for each in prepared.reserve):
-                raise TypeError("Prepared.reserve is a list of events that peek returned")
+                raise TypeError("Prepared.reserve must be a list of events that ctx.peek returned")
             as_result(prepared.data)
-            reached = self._checkpoint(
-                lambda prepared=prepared: self.run.reach_prepared(prepared, now=clock.now()),  # type: ignore[misc]
-                is_done=lambda: self.run.phase == Phase.PREPARED,
-            )
-            if reached is not False:
+            if self._reach(Phase.PREPARED, self.run.reach_prepared, prepared) is not False:
                 return
-        raise Transient("its events were skipped while it prepared")
+        raise Transient("its events were skipped while it prepared them")
 
     def _prepared(self) -> Prepared:
         known = self.run.prepare_result or {}
@@ -137,25 +141,24 @@ class Performance:
 
     def _mutate(self, consumer: Consumer, prepared: Prepared) -> None:
         consumer.mutate(
-            MutateContext(self.run, self.step, self._noted, approved=self._is_approved(Phase.PREPARED)),
+            MutateContext(
+                self.run, self.step, self._apply_noting_error, approved=self._is_approved(Phase.PREPARED)
+            ),
             prepared,
         )
-        if self.trouble is not None:
-            raise self.trouble
+        if self.mutation_error is not None:
+            raise self.mutation_error
 
-    def _noted(self, call: Callable[[], Any]) -> Any:
+    def _apply_noting_error(self, call: Callable[[], Any]) -> Any:
         try:
             return self._apply(call)
         except BaseException as error:
-            self.trouble = error
+            self.mutation_error = error
             raise
 
     def _apply(self, call: Callable[[], Any]) -> Any:
         self.step.check()
-        self._checkpoint(
-            lambda: self.run.reach_mutating(now=clock.now()),
-            is_done=lambda: self.run.phase == Phase.MUTATING,
-        )
+        self._reach(Phase.MUTATING, self.run.reach_mutating)
         self.step.check()
         result = call()
         self._keep_result(result)
@@ -165,46 +168,42 @@ class Performance:
         try:
             stored = as_result(result)
         except StepFailed:
-            # It happened all the same, only what it returned cannot be kept.
-            self._reach_mutated(None)
+            # The mutation happened; only its result cannot be stored.
+            self._reach(Phase.MUTATED, self.run.reach_mutated, None)
             raise
-        self._reach_mutated(stored)
-
-    def _reach_mutated(self, result: object) -> None:
-        self._checkpoint(
-            lambda: self.run.reach_mutated(result, now=clock.now()),
-            is_done=lambda: self.run.phase == Phase.MUTATED,
-        )
+        self._reach(Phase.MUTATED, self.run.reach_mutated, stored)
 
     def _reconcile(self, consumer: Consumer, prepared: Prepared) -> None:
-        """Whether what nobody knows of has happened; raises unless it has."""
+        """Find out whether a mutation of unknown outcome happened; raise Undecided unless it did."""
         if consumer.reconcile is None:
             raise Undecided(
-                "its outcome is unknown, and the handler cannot find out",
+                "the outcome of the mutation is unknown, and the handler has no method reconcile",
                 Stop(Status.PAUSED_RECONCILIATION, None, self.run.tries),
             )
-        self.is_asking = True
-        found, why = self._ask(consumer, prepared)
+        self.is_reconciling = True
+        found, why = self._ask_handler(consumer, prepared)
         if found.verdict == "applied":
             self._keep_result(found.result)
         elif found.verdict == "failed":
             again = failures.not_applied(self.run.tries, now=clock.now())
-            raise Undecided("it did not happen: the work starts afresh", again, effect=Run.Effect.FAILED)
+            raise Undecided(
+                "the mutation did not happen; the work starts over", again, effect=Run.Effect.FAILED
+            )
         else:
             raise Undecided(why, self.run.reconcile_stop(self.run.tries, now=clock.now()))
 
-    def _ask(self, consumer: Consumer, prepared: Prepared) -> tuple[Reconciled, str]:
+    def _ask_handler(self, consumer: Consumer, prepared: Prepared) -> tuple[Reconciled, str]:
         try:
             found = consumer.reconcile(ReconcileContext(self.run, self.step), prepared)
         except Exception as error:
-            return definition.retry, f"asking whether it happened failed: {error}"
+            return definition.retry, f"reconcile failed: {error}"
         if not isinstance(found, Reconciled):
-            expected = f"reconcile returns applied(…), failed or retry, not {type(found).__name__}"
+            expected = f"reconcile must return applied(…), failed or retry, not {type(found).__name__}"
             return definition.retry, expected
-        return found, "nobody can tell yet whether it happened"
+        return found, "reconcile cannot tell yet whether the mutation happened"
 
     def _is_approved(self, phase: Phase) -> bool:
-        """In the phase that asked for it, with what it asked about."""
+        """Tell whether a person approved this phase, in which the run asked for approval."""
         return self.run.is_approved and self.began_at == phase
 
     def _mutation(self) -> Mutation:
@@ -212,66 +211,61 @@ class Performance:
             return Mutation("applied", self.run.mutation_result)
         return Mutation("skipped" if self.run.effect == Run.Effect.SKIPPED else "none")
 
-    def _reach(self, phase: Phase) -> None:
-        self.step.check()
-        if self.run.phase != phase:
-            self._checkpoint(
-                lambda: self.run.reach(phase, now=clock.now()), is_done=lambda: self.run.phase == phase
-            )
-
-    def _commit(self, state: Any, ctx: _Publishing) -> dict[str, Any]:
+    def _commit(self, state: Any, ctx: PublishingContext) -> dict[str, Any]:
         self.step.check()
         as_result(state)
-        told = summary(self.run, ctx.publications)
-        commit = Commit(state, ctx.publications, told)
-        notice = self._checkpoint(
-            lambda: self.run.commit(commit, now=clock.now()),
-            is_done=lambda: self.run.status == Status.COMMITTED,
-        )
+        did = summary(self.run, ctx.publications)
+        commit = Commit(state, ctx.publications, did)
+        notice = self._reach(Phase.COMMITTED, self.run.commit, commit)
         if notice:
             self.step.write(notice)
             logger.warning("run %s of %s: %s", self.run.pk, self.run.workflow.slug, notice)
-        self.step.progress(1, 1, told)
+        self.step.progress(1, 1, did)
         return {"run": self.run.pk, "published": len(ctx.publications)}
 
-    def _checkpoint(self, write: Callable[[], T], *, is_done: Callable[[], bool]) -> T | None:
-        """Once: if the database goes away meanwhile, what it has of it decides."""
-        outage = Outage(logger, f"run {self.run.pk} waits for the database to remember how far it came")
+    def _reach(self, phase: Phase, write: Callable[..., T], *args: Any) -> T | None:
+        """Record with a method of the run that it has reached the phase."""
+        return self._checkpoint(partial(write, *args), is_done=lambda: self.run.phase == phase)
+
+    def _checkpoint(self, write: Callable[..., T], *, is_done: Callable[[], bool]) -> T | None:
+        """Write exactly once. After a lost connection, `is_done` tells from the stored run whether it was.
+
+        Return None if the write succeeded although its answer was lost.
+        """
+        outage = Outage(logger, f"run {self.run.pk} waits for the database to record its progress")
         while True:
             try:
-                return write()
+                return write(now=clock.now())
             except AWAY as error:
                 outage.note(error)
-                if self._is_known(is_done):
+                if self._was_written(is_done):
                     return None
             except DatabaseError as error:
-                raise Internal(f"the database refused what the run is to remember: {error}") from error
+                raise Internal(f"the database refused to record the run's progress: {error}") from error
 
-    def _is_known(self, is_done: Callable[[], bool]) -> bool:
+    def _was_written(self, is_done: Callable[[], bool]) -> bool:
         while True:
             if self.step.reason in ("lost", "drain"):
                 self._give_up()
             connection.close()
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(RETRY_SECONDS)
             try:
                 self.run.refresh_from_db()
             except AWAY:
                 continue
             if not self.run.is_active and not is_done():
-                raise Superseded(f"run {self.run.pk} is no longer this worker's")
+                raise Superseded(f"run {self.run.pk} no longer belongs to this worker")
             return is_done()
 
     def _give_up(self) -> NoReturn:
-        raise Superseded("its worker lost touch with the database: recovery decides")
+        raise Superseded("its worker lost the database connection; recovery decides what follows")
 
     def stop_for(self, error: BaseException) -> None:
-        stop, told, effect = self._verdict(error)
+        stop, reason, effect = self._verdict(error)
         if stop is None:
             return
-        written = stop
         self._checkpoint(
-            lambda: self.run.stop(written, told, now=clock.now(), effect=effect),
-            is_done=lambda: not self.run.is_active,
+            partial(self.run.stop, stop, reason, effect=effect), is_done=lambda: not self.run.is_active
         )
         if self.run.status == Status.FAILED_LOGIC and self.run.due_at is None:
             fix(self.run)
@@ -286,30 +280,30 @@ class Performance:
         status = failures.classify(error, in_flight=in_flight)
         if status == Status.FAILED_LOGIC and self.outdated:
             status = Status.PAUSED_TRANSIENT
-            error = Transient(f"{failures.told(error).rstrip('.')}. {self.outdated}")
+            error = Transient(f"{failures.error_text(error).rstrip('.')}. {self.outdated}")
         stop = failures.stop(status, run.tries, can_reconcile=self._can_reconcile(), now=now)
-        # Of one that an earlier attempt left in flight, only `reconcile` can say so.
-        is_its_own = in_flight and self.began_at != Phase.MUTATING
-        did_not_happen = is_its_own and status != Status.PAUSED_RECONCILIATION
+        # Only `reconcile` can tell that a mutation of an earlier attempt did not happen.
+        is_own_mutation = in_flight and self.began_at != Phase.MUTATING
+        did_not_happen = is_own_mutation and status != Status.PAUSED_RECONCILIATION
         return stop, error, Run.Effect.FAILED.value if did_not_happen else None
 
     def _interrupted(self, in_flight: bool) -> tuple[Stop | None, str, None]:
-        """A drain is nobody's fault, a time-out may pass; what was cancelled goes on when one says so."""
+        """Stop an interrupted run: retry after a drain or timeout, wait for approval after a cancel."""
         now, run, reason = clock.now(), self.run, self.step.reason
         if reason == "lost":
             return None, "", None
         if reason == "drain":
             return Stop(Status.CRASHED, now, run.tries), "its worker stopped", None
-        told = (
+        message = (
             "cancelled while it ran"
             if reason == "cancel"
             else f"timed out after {run.handler.timeout_seconds} s"
         )
         status = Status.PAUSED_APPROVAL if reason == "cancel" else Status.PAUSED_TRANSIENT
         status = Status.PAUSED_RECONCILIATION if in_flight else status
-        if in_flight and self.is_asking:
-            return run.reconcile_stop(run.tries, now=now), told, None
-        return failures.stop(status, run.tries, can_reconcile=self._can_reconcile(), now=now), told, None
+        if in_flight and self.is_reconciling:
+            return run.reconcile_stop(run.tries, now=now), message, None
+        return failures.stop(status, run.tries, can_reconcile=self._can_reconcile(), now=now), message, None
 
     def _can_reconcile(self) -> bool:
         kind = definitions().handler(self.run.workflow.slug, self.run.handler.name)
@@ -317,7 +311,7 @@ class Performance:
 
 
 class Undecided(Exception):
-    """`reconcile` did not find that the mutation was applied."""
+    """`reconcile` found that the mutation did not happen, or could not tell."""
 
     def __init__(self, why: str, stop: Stop, *, effect: Run.Effect | None = None) -> None:
         super().__init__(why)
@@ -326,10 +320,10 @@ class Undecided(Exception):
 
 
 def fix(run: Run) -> None:
-    """Ask the installation's fixer, if it has one, three times at most in a chain of attempts.
+    """Call the function in JIM_WORKFLOW_FIXER, if set, at most three times in a chain of attempts.
 
-    If it says yes, the next attempt begins at once, with the code that workers have loaded: code that it
-    deployed has its turn when they are started anew.
+    If the function returns a true value, the next attempt begins at once, with the code that workers have
+    loaded. New code is used only after the workers restart.
     """
     path = settings.JIM_WORKFLOW_FIXER
     if not path or run.fixes >= failures.MOST_FIXES:
@@ -337,7 +331,7 @@ def fix(run: Run) -> None:
     try:
         fixed = import_string(path)(run)
     except Exception:
-        logger.exception("the fixer failed on run %s", run.pk)
+        logger.exception("JIM_WORKFLOW_FIXER failed for run %s", run.pk)
         return
     if fixed:
         run.fix(now=clock.now())

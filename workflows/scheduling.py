@@ -1,6 +1,6 @@
-"""What the scheduler does for workflows: start what is due, recover after a crash, prune what is old.
+"""The scheduler's work for workflows: start what is due, recover after a crash, prune what is old.
 
-Whoever publishes or commits starts what follows at once.
+A publication or a commit starts what follows at once, without the scheduler.
 """
 
 from __future__ import annotations
@@ -22,6 +22,17 @@ from .models import Event, EventTrigger, Run, Workflow
 from .steps import end_unperformed
 
 STARTED_PER_TICK = 200
+# Workflows that `start_due` would look at: the rule of `WorkflowQuerySet.due`, as a probe of the scheduler.
+IS_DUE = f"""
+    SELECT 1 FROM workflows_workflow w
+    WHERE w.status = '{Workflow.Status.ACTIVE.value}' AND w.due_at <= %(now)s
+        AND NOT EXISTS (SELECT 1 FROM workflows_run r
+            WHERE r.workflow_id = w.id AND r.status = 'active' AND r.settled_at IS NULL)
+"""
+NEXT_AT = f"""
+    SELECT min(due_at) FROM workflows_workflow
+    WHERE status = '{Workflow.Status.ACTIVE.value}' AND due_at > %(now)s
+"""
 logger = logging.getLogger(__name__)
 
 
@@ -33,14 +44,16 @@ def start_due(now: datetime) -> None:
         except AWAY:
             raise
         except Exception:
-            logger.exception("workflow %s cannot go on; the next tick tries again", workflow)
+            logger.exception("workflow %s could not be started; the next tick tries again", workflow)
     if len(due) == STARTED_PER_TICK:
         wake("jim_schedules")
 
 
 def recover(now: datetime) -> None:
-    """Workflows that nobody looks at, and runs whose task has ended without them: cancelled in the queue, or
-    refused by the database."""
+    """Wake workflows that were left without a due time, and end runs whose task ended without them.
+
+    A task ends without its run if it is cancelled in the queue or refused by the database.
+    """
     Workflow.objects.awaken(set(Workflow.objects.forgotten().values_list("pk", flat=True)), now=now)
     for run in Run.objects.abandoned().select_related("workflow", "handler"):
         try:
@@ -54,7 +67,7 @@ def recover(now: datetime) -> None:
 def _recover(run: Run, now: datetime) -> None:
     last = Activity.objects.filter(task_key=run.key).order_by("-attempt").first()
     is_cancelled = last is not None and last.status == Activity.Status.CANCELLED
-    end_unperformed(run, "its task ended without it", is_cancelled=is_cancelled, now=now)
+    end_unperformed(run, "its task ended before the run did", is_cancelled=is_cancelled, now=now)
 
 
 def prune_runs(now: datetime) -> int:
@@ -62,10 +75,9 @@ def prune_runs(now: datetime) -> int:
 
 
 def prune_events(now: datetime) -> int:
-    """Once its time is over, an event's message id may be used again.
+    """Delete old settled events; their message ids may then be used again.
 
-    One that a schedule has yet to start with stays, whether it has become an occurrence or still waits for
-    room.
+    Events that have yet to start a schedule are kept.
     """
     unheard = EventTrigger.objects.filter(topic=OuterRef("topic"), cursor__lt=OuterRef("seq"))
     awaited = Occurrence.objects.pending().filter(source=Occurrence.Source.EVENT)

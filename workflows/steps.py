@@ -1,7 +1,4 @@
-"""The step types of workflows: a handler's run, and an event that a step publishes.
-
-Their queue, workers and records are those of all other work.
-"""
+"""The step types of workflows: `handler` performs a run, `publish` publishes an event."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ from .failures import Status
 from .models import Run, Topic
 from .models.event import Publication
 
-# Events are kept, and shown to all who may view workflows.
+# Everyone who may view workflows can read stored events.
 RECORDED: dict[str, Any] = {
     "secrets": False,
-    "shown_in": "every viewer can read the event; let the consumer use the secret instead",
+    "shown_in": "every viewer can read the event; use the secret in the consumer instead",
 }
 
 
@@ -34,7 +31,7 @@ class HandlerStep(StepType):
     name = "handler"
     title = "Handler of a workflow"
     is_offered = False
-    is_lost_alone = True  # it locks the workflow
+    is_recovered_individually = True  # recovery locks the workflow
     fields = (Field("workflow", "Workflow", required=True), Field("handler", "Handler", required=True))
 
     def run(self, ctx: Context) -> object:
@@ -42,23 +39,23 @@ class HandlerStep(StepType):
 
         run = Run.objects.select_related("handler__workflow", "workflow").filter(key=ctx.work.key).first()
         if run is None:
-            raise CannotRun("no workflow has started this run: workflows do that themselves")
+            raise CannotRun("only a workflow can start a run of its handler; use “Run now” on the workflow")
         return perform(run, ctx)
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
-        """The reset rules decide, not a blind retry; a run that had committed is complete."""
+        """End the run by the reset rules instead of a plain retry; a run that had committed is complete."""
         run = Run.objects.filter(key=work.key).first()
         if run is None:
             return None
         if run.is_active and not end_unperformed(run, "worker lost", is_cancelled=is_cancelled, now=now):
-            run.refresh_from_db()  # it got there after all
+            run.refresh_from_db()  # the run ended by itself meanwhile
         if run.status == Status.COMMITTED:
             return Activity.Status.COMPLETE
         return Activity.Status.CANCELLED if is_cancelled else Activity.Status.FAILED_WITH_ERROR
 
 
 def end_unperformed(run: Run, why: str, *, is_cancelled: bool, now: datetime) -> bool:
-    """An active run that nobody performs any more; what somebody cancelled goes on when they say so."""
+    """End an active run that no worker performs any more; a cancelled run waits for approval."""
     if not is_cancelled:
         return run.crash(why, now=now)
     in_flight = run.effect == Run.Effect.IN_FLIGHT
@@ -78,21 +75,23 @@ class PublishStep(StepType):
             "Topic",
             required=True,
             fixed=True,
-            help="by its name, such as orders; whoever consumes it, and schedules that it starts, are told",
+            help="slug of the topic, such as orders. Its consumer and the schedules it starts will run",
         ),
         Field(
             "message_id",
             "Message id",
-            help="tells events of a topic apart: the same one again is the same event. "
-            "Empty: the step's idempotency key, which stays the same across its retries",
+            help="identifies the event in its topic; an id that was published before is not published again. "
+            "Empty: the step's idempotency key, which stays the same across retries",
             **RECORDED,
         ),
         Field("payload", "Payload", kind="mapping", help='such as {"order": 17}', **RECORDED),
-        Field("title", "Title", help="for people, such as Order 17", **RECORDED),
+        Field(
+            "title", "Title", help="shown to people instead of the message id, such as Order 17", **RECORDED
+        ),
     )
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
-        if missing := Topic.objects.why_not(values["topic"]):
+        if missing := Topic.objects.missing(values["topic"]):
             return {"topic": missing}
         written = {name: "" if has_placeholders(value) else value for name, value in values.items()}
         try:
@@ -110,8 +109,8 @@ class PublishStep(StepType):
         except Refused as refused:
             raise StepFailed(str(refused), can_retry=False) from None
         ctx.write(f"{publication.topic}: {message_id} ({done})")
-        told = {"new": done.new, "updated": done.updated, "unchanged": done.unchanged}
-        return {"topic": publication.topic, "message_id": message_id, **told}
+        counts = {"new": done.new, "updated": done.updated, "unchanged": done.unchanged}
+        return {"topic": publication.topic, "message_id": message_id, **counts}
 
 
 def _publication(config: dict[str, Any], *, message_id: str) -> Publication:

@@ -1,4 +1,4 @@
-"""What schedules have to know of topics: which there are, and that none of them goes round in a circle."""
+"""Topics as event sources of schedules: check that they exist and that no schedule would start itself."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from .models import Event, EventTrigger, Topic
 PUBLISHING = "publish"
 
 
-class Topics:
+class TopicEventSource:
+    """Lets schedules start from the events of topics."""
+
     def complaints(self, schedule: Schedule, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        if missing := Topic.objects.why_not(*schedule.topics):
+        if missing := Topic.objects.missing(*schedule.topics):
             return [f"{missing[0].upper()}{missing[1:]}"]
         published = {step["config"]["topic"] for step in steps if step["step_type"] == PUBLISHING}
         if not published:
             return []
-        # The first one stands for all: of two that would close a circle together, one sees the other.
+        # Lock one topic for all of them, so that of two edits that form a cycle together one sees the other.
         list(Topic.objects.lock()[:1])
         links = [Link(topic, str(schedule), to) for topic in schedule.topics for to in sorted(published)]
-        circle = next((found for link in links if (found := circle_of(link, _links(schedule)))), None)
-        return [] if circle is None else [f"It would start itself: {_in_words(circle)}."]
+        cycle = next((found for link in links if (found := cycle_of(link, _links(schedule)))), None)
+        return [] if cycle is None else [f"The schedule would start itself: {_in_words(cycle)}."]
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
         EventTrigger.objects.follow(schedule, now=now)
@@ -48,17 +50,17 @@ class Topics:
 
 
 class Link(NamedTuple):
-    """An event of one topic lets a schedule publish to another."""
+    """A schedule that starts from one topic and publishes to another."""
 
     topic: str
     schedule: str
     to: str
 
 
-def circle_of(link: Link, others: Mapping[str, Sequence[Link]]) -> list[Link] | None:
-    """The shortest way from where it leads back to where it starts, itself first; None: there is none."""
+def cycle_of(link: Link, others: Mapping[str, Sequence[Link]]) -> list[Link] | None:
+    """Return the shortest cycle that the link closes, beginning with the link, or None."""
     ways, seen = [[link]], {link.to}
-    for way in ways:  # which grows meanwhile
+    for way in ways:  # the list grows while it is read
         if way[-1].to == link.topic:
             return way
         further = [each for each in others.get(way[-1].to, ()) if each.to not in seen]
@@ -68,7 +70,7 @@ def circle_of(link: Link, others: Mapping[str, Sequence[Link]]) -> list[Link] | 
 
 
 def _links(schedule: Schedule) -> dict[str, list[Link]]:
-    """Of all other open schedules, by the topic that they start from."""
+    """Return the links of all other open schedules by the topic that they start from."""
     links: dict[str, list[Link]] = defaultdict(list)
     for link in _stored_links(schedule):
         links[link.topic].append(link)
@@ -86,6 +88,6 @@ def _stored_links(schedule: Schedule) -> Iterator[Link]:
         yield from (Link(topic, name, to) for to in sorted(published[schedule_id]))
 
 
-def _in_words(circle: Sequence[Link]) -> str:
-    steps = "".join(f" → “{link.schedule}” → {link.to}" for link in circle)
-    return f"{circle[0].topic}{steps}"
+def _in_words(cycle: Sequence[Link]) -> str:
+    steps = "".join(f" → “{link.schedule}” → {link.to}" for link in cycle)
+    return f"{cycle[0].topic}{steps}"

@@ -1,11 +1,11 @@
-"""What people are told of a workflow: never of handlers and phases first."""
+"""Sentences for people about workflows, runs and events."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from schedules.spec import Spec
 from text.words import span
@@ -16,31 +16,33 @@ if TYPE_CHECKING:
     from .models import Handler, Run, Workflow
     from .models.event import Publication, Published
 
-Shown = Literal["running", "idle", "needs_attention", "stopped"]
+ShownStatus = Literal["running", "idle", "needs_attention", "paused", "stopped"]
+SHOWN_STATUSES: tuple[ShownStatus, ...] = get_args(ShownStatus)
 MOST_SENTENCE = 300
 NOTHING_TO_DO = "Found nothing to do"
 
 
-def shown_status(workflow: Workflow, open_run: Run | None) -> Shown:
-    if workflow.status != workflow.Status.RUNNING:
-        return "stopped"
+def shown_status(workflow: Workflow, open_run: Run | None) -> ShownStatus:
+    """Tell what an active workflow does right now; one that is paused or stopped is shown as that."""
+    if workflow.status != workflow.Status.ACTIVE:
+        return "paused" if workflow.status == workflow.Status.PAUSED else "stopped"
     if open_run is None:
         return "idle"
     return "running" if open_run.is_active or open_run.due_at is not None else "needs_attention"
 
 
 def issue(workflow: Workflow, open_run: Run | None, now: datetime) -> str:
-    """What it waits for and who can resolve it, in a sentence; empty if all is well."""
+    """Say what the workflow waits for and who can resolve it; empty if all is well."""
     if workflow.status == workflow.Status.STOPPED:
-        return "Stopped: the code no longer has it. Deploy it again to go on."
+        return "Stopped: the workflow was removed from the code. Deploy it again to continue."
     if workflow.status == workflow.Status.PAUSED:
-        return f"Paused by a person. {workflow.note}".strip()
+        return f"Paused by an operator. {workflow.note}".strip()
     if open_run is None or open_run.is_active:
         return ""
     error = open_run.error.strip().rstrip(".")[:MOST_SENTENCE]
     if open_run.due_at is not None:
-        return f"{_sentence(error)} Tries again {_when(open_run.due_at, now)}."
-    return f"{_sentence(error)} {_who(open_run)}"
+        return f"{_sentence(error)} Retries {_when(open_run.due_at, now)}."
+    return f"{_sentence(error)} {_next_step(open_run)}"
 
 
 def _when(at: datetime, now: datetime) -> str:
@@ -51,57 +53,59 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _who(run: Run) -> str:
+def _next_step(run: Run) -> str:
     match run.status:
         case Status.PAUSED_APPROVAL:
-            return "Waiting for an operator to approve or reject it."
+            return "An operator must approve or reject the run."
         case Status.PAUSED_RECONCILIATION:
-            return "Waiting for an operator to say whether it happened."
+            return "Check whether the mutation happened, then mark it as applied or not applied."
         case Status.PAUSED_TRANSIENT:
-            return f"Tried {run.transient} times; waiting for an operator to retry it."
+            return f"Tried {run.transient} times; an operator must retry the run."
         case Status.FAILED_LOGIC:
             name = run.handler.name
-            return f"Deploy corrected code of {name} and restart scheduler and workers, or retry it as it is."
+            return f"Fix and deploy {name}, then restart scheduler and workers; or retry the run as it is."
         case _ if run.crashes >= MOST_CRASHES:
-            return "Waiting for somebody to find out why its worker dies, and to retry it."
+            return "Find out why its worker dies, then retry the run."
         case _:
-            return "Waiting for somebody who maintains JIM or the connector to mend and retry it."
+            return "Fix the fault in JIM or the connector, then retry the run."
 
 
 def schedule_words(handlers: Sequence[Handler]) -> str:
-    """When a workflow looks for work by itself."""
+    """Say when a workflow runs by itself."""
     specs = {
         Spec.parse(handler.spec).describe()
         for handler in handlers
         if handler.is_producer and handler.spec and not handler.is_stopped
     }
-    return "; ".join(sorted(specs)) or "Runs when an event comes"
+    return "; ".join(sorted(specs)) or "Runs when an event is published"
 
 
 def summary(run: Run, publications: Sequence[Publication]) -> str:
-    """What a run did: its own title, or what it took and gave."""
+    """Say what a run did: its own title, or the events that it consumed and published."""
     known = run.prepare_result or {}
     if known.get("title"):
         return str(known["title"])
-    taken = len(known.get("reserve", []))
-    given = Counter(each.topic for each in publications)
-    if not taken and not given:
+    consumed = len(known.get("reserve", []))
+    by_topic = Counter(each.topic for each in publications)
+    if not consumed and not by_topic:
         return NOTHING_TO_DO
     verb = "Skipped" if run.effect == "skipped" else "Consumed"
-    parts = [f"{verb} {counted(taken)}"] if taken else []
-    parts += [f"published {counted(count)} to {topic}" for topic, count in sorted(given.items())]
-    told = " → ".join(parts)
-    return told[:1].upper() + told[1:]
+    parts = [f"{verb} {counted(consumed)}"] if consumed else []
+    parts += [f"published {counted(count)} to {topic}" for topic, count in sorted(by_topic.items())]
+    text = " → ".join(parts)
+    return text[:1].upper() + text[1:]
 
 
 def published(event: Publication, done: Published) -> str:
-    """What became of one event that somebody published."""
+    """Say what publishing one event did."""
     if done.new:
-        return f"“{event.message_id}” is published to {event.topic}."
+        return f"Published “{event.message_id}” to {event.topic}."
     if done.updated:
-        return f"“{event.message_id}” was pending in {event.topic} already: it has this payload now."
-    before = f"“{event.message_id}” was published to {event.topic} before"
-    return f"{before}, and is no longer pending: nothing changed."
+        return f"“{event.message_id}” was already pending in {event.topic}. Its payload was replaced."
+    return (
+        f"“{event.message_id}” was published to {event.topic} before and is not pending any more. "
+        "Nothing changed."
+    )
 
 
 def counted(number: int) -> str:

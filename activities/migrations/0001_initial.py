@@ -68,7 +68,7 @@ class Migration(migrations.Migration):
                 (
                     "permanently_failed",
                     models.BooleanField(
-                        default=False, help_text="It failed, and no attempt follows by itself."
+                        default=False, help_text="The step failed and will not be retried automatically."
                     ),
                 ),
                 ("traceback", models.TextField(blank=True)),

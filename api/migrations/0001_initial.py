@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                     "parent",
                     models.ForeignKey(
                         blank=True,
-                        help_text="The token that asked for it, and ends it with itself.",
+                        help_text="The token this one was created with. Revoking the parent revokes this token too.",
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="made",
@@ -79,7 +79,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("subject", models.CharField(max_length=64, unique=True)),
-                ("account", models.CharField(blank=True, help_text="A digest of its name.", max_length=64)),
+                (
+                    "account",
+                    models.CharField(blank=True, help_text="A digest of the user name.", max_length=64),
+                ),
                 ("address", models.CharField(blank=True, max_length=45)),
                 ("failures", models.PositiveIntegerField(default=0)),
                 ("first_at", models.DateTimeField()),
@@ -127,7 +130,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("subject", models.CharField(max_length=100)),
-                ("minute", models.BigIntegerField(help_text="Since 1970, in UTC.")),
+                ("minute", models.BigIntegerField(help_text="Minutes since 1970, in UTC.")),
                 ("amount", models.BigIntegerField()),
             ],
             options={

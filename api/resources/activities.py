@@ -1,54 +1,62 @@
+"""Activities, with their output, items and children."""
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django_filters import rest_framework as filters
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import mixins, serializers
 from rest_framework.decorators import action
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from activities.models import Activity, ActivityItem, ActivityQuerySet
 from api.filtering import Filters, MomentFilter, TextFilter, WholeFilter
-from api.looking_back import PartByPart, Times
+from api.history_paging import HistoryPages, HistoryRange
 from api.permissions import can
 from api.reading import Nothing
-from api.schema import IDEMPOTENCY_KEY, accepts
+from api.schema import IDEMPOTENCY_KEY, accepted
 from execution.models import Job
 from schedules.models import Refused
 from schedules.permissions import RUN
 
-from . import following
+from . import attempt_output
 from .attempts import AnyJson, InitiatorSerializer
-from .base import Listed, Resource
-from .tasks import QueuedSerializer, accept_task
+from .base import ListedResource, Resource
+from .tasks import QueuedJobSerializer, accept_task
 
 VIEW = "activities.view_activity"
 MOST_LINES = 10_000
 USUAL_LINES = 1_000
-# Filters that an index answers, whatever else is asked for.
+# Filters that an index answers, whatever the other filters are.
 INDEXED = {"target", "task", "parent"}
 
 
-class TargetSerializer(serializers.Serializer[Activity]):
+class ActivityTargetSerializer(serializers.Serializer[Activity]):
     type = serializers.CharField(source="target_type")
     id = serializers.CharField(source="target_id")
     name = serializers.CharField(source="target_name")
 
 
 class ActivitySerializer(serializers.ModelSerializer[Activity]):
-    target = TargetSerializer(source="*", help_text="What was run or changed.")
-    initiator = InitiatorSerializer(source="*", help_text="Who asked for it.")
-    parent = serializers.IntegerField(source="parent_id", allow_null=True)  # type: ignore[assignment]
-    retry_of = serializers.IntegerField(source="retry_of_id", allow_null=True)
-    task = serializers.UUIDField(source="task_key", allow_null=True)
+    target = ActivityTargetSerializer(source="*", help_text="The object that was run or changed.")
+    initiator = InitiatorSerializer(source="*", help_text="Who or what requested it.")
+    parent = serializers.IntegerField(  # type: ignore[assignment]
+        source="parent_id", allow_null=True, help_text="The activity of the execution this belongs to."
+    )
+    retry_of = serializers.IntegerField(
+        source="retry_of_id", allow_null=True, help_text="The activity of the previous attempt."
+    )
+    task = serializers.UUIDField(
+        source="task_key", allow_null=True, help_text="The task this is an attempt of."
+    )
 
     class Meta:
         model = Activity
@@ -76,12 +84,14 @@ class ActivitySerializer(serializers.ModelSerializer[Activity]):
             "items_failed",
         )
         read_only_fields: tuple[str, ...] = fields
-        extra_kwargs = {"operation": {"help_text": "`run` is an attempt; others are changes."}}
+        extra_kwargs = {
+            "operation": {"help_text": "`run` for an attempt or an execution; otherwise the kind of change."}
+        }
 
 
 class ActivityDetailSerializer(ActivitySerializer):
-    result = AnyJson()
-    details = AnyJson(help_text="Of a change: what was before, and what is after.")
+    result = AnyJson(help_text="What the step returned.")
+    details = AnyJson(help_text="For a change, the values before and after.")
 
     class Meta(ActivitySerializer.Meta):
         fields = (*ActivitySerializer.Meta.fields, "result", "traceback", "details")
@@ -90,21 +100,26 @@ class ActivityDetailSerializer(ActivitySerializer):
 
 class ActivityFilters(Filters):
     status = filters.ChoiceFilter(choices=Activity.Status.choices)
-    operation = TextFilter(help_text="Such as `run`, `edit`, `pause`.")
+    operation = TextFilter(help_text="An operation, such as `run`, `edit` or `pause`.")
     target = TextFilter(
-        method="of_target", help_text="Changes and executions of it, such as `schedule:12`; no attempts."
+        method="of_target",
+        help_text="A type and an id, such as `schedule:12`. Returns changes and executions, not attempts.",
     )
-    initiator = TextFilter(method="of_initiator", help_text="Such as `user:7` or `system`.")
-    task = filters.UUIDFilter(field_name="task_key", help_text="All attempts of this task.")
-    parent = WholeFilter(field_name="parent_id", help_text="The parts of this activity.")
-    text = TextFilter(field_name="target_name", lookup_expr="icontains", help_text="In its name.")
+    initiator = TextFilter(
+        method="of_initiator", help_text="A type and an id, such as `user:7`, or a type, such as `system`."
+    )
+    task = filters.UUIDFilter(field_name="task_key", help_text="The id of a task. Returns all its attempts.")
+    parent = WholeFilter(field_name="parent_id", help_text="The id of an activity. Returns its children.")
+    text = TextFilter(
+        field_name="target_name", lookup_expr="icontains", help_text="Part of the target's name."
+    )
     created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
     created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 
     def of_target(self, rows: Any, name: str, value: str) -> Any:
         kind, separator, pk = value.partition(":")
         if not separator:
-            raise ValidationError({name: "A type and an id are expected, such as schedule:12."})
+            raise ValidationError({name: "Enter a type and an id, such as schedule:12."})
         return rows.filter(task_key=None, target_type=kind, target_id=pk)
 
     def of_initiator(self, rows: Any, name: str, value: str) -> Any:
@@ -112,7 +127,7 @@ class ActivityFilters(Filters):
         return rows.filter(initiator_type=kind, **({"initiator_id": pk} if pk else {}))
 
 
-class LineSerializer(serializers.Serializer[Any]):
+class OutputLineSerializer(serializers.Serializer[Any]):
     number = serializers.IntegerField()
     stream = serializers.CharField()
     text = serializers.CharField()
@@ -120,10 +135,12 @@ class LineSerializer(serializers.Serializer[Any]):
 
 
 class OutputSerializer(serializers.Serializer[Any]):
-    lines = LineSerializer(many=True)
-    after = serializers.IntegerField(help_text="The number of the last line: ask for what comes after it.")
-    has_more = serializers.BooleanField(help_text="There are more lines already.")
-    is_final = serializers.BooleanField(help_text="The attempt has ended: nothing more will be written.")
+    lines = OutputLineSerializer(many=True)
+    after = serializers.IntegerField(
+        help_text="The number of the last line. Pass it as `after` to get the next lines."
+    )
+    has_more = serializers.BooleanField(help_text="Whether more lines are available already.")
+    is_final = serializers.BooleanField(help_text="Whether the attempt has ended and the output is complete.")
 
 
 class OutputQuery(serializers.Serializer[Any]):
@@ -134,23 +151,29 @@ class OutputQuery(serializers.Serializer[Any]):
 
 
 OUTPUT_PARAMETERS = [
-    OpenApiParameter("after", OpenApiTypes.INT, description="Only lines with a greater number."),
-    OpenApiParameter("limit", OpenApiTypes.INT, description=f"At most so many lines ({USUAL_LINES:,})."),
+    OpenApiParameter("after", OpenApiTypes.INT, description="Return only lines with a higher number."),
+    OpenApiParameter(
+        "limit", OpenApiTypes.INT, description=f"The maximum number of lines, {USUAL_LINES:,} by default."
+    ),
     OpenApiParameter(
         "follow",
         OpenApiTypes.BOOL,
-        description="Goes on until the attempt has ended, at most ten minutes and as long as you may see it, "
-        "as `text` or `ndjson`.",
+        description="Stream the output as `text` or `ndjson` until the attempt ends, at most for ten "
+        "minutes. The stream also ends if you lose the permission to read it.",
     ),
-    OpenApiParameter("form", enum=["json", "text", "ndjson"], description="`json`; when followed, `text`."),
+    OpenApiParameter(
+        "form",
+        enum=["json", "text", "ndjson"],
+        description="The format. The default is `json`, or `text` with `follow`.",
+    ),
 ]
 
 
-class Activities(Listed):
-    """What happened: every attempt of a step or job, every execution, every change that somebody made.
+class Activities(ListedResource):
+    """List activities: attempts of steps and jobs, executions, and changes.
 
-    Filters other than `target`, `task`, `parent` and the status of what is open look through the history a
-    part at a time: a page may have few rows, or none, and still a `next`.
+    With filters other than `target`, `task`, `parent` and `status=pending` or `status=in_progress`, each
+    page searches a limited part of the history. Such a page may be short or empty and still have a `next`.
     """
 
     queryset = Activity.objects.all()
@@ -158,24 +181,24 @@ class Activities(Listed):
     filterset_class = ActivityFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("-id",)
-    pagination_class = PartByPart
-    times = Times("created_at", "created_after", "created_before", reach=50_000)
+    pagination_class = HistoryPages
+    history_range = HistoryRange("created_at", "created_after", "created_before", reach=50_000)
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {"output": ("after", "limit", "follow", "form")}
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
         "retrieve": VIEW,
-        "output": following.VIEW_OUTPUT,
+        "output": attempt_output.VIEW_OUTPUT,
         "retry": RUN,
     }
 
-    def is_looked_for(self) -> bool:
+    def scans_history(self) -> bool:
         given = set(self.request.query_params) - {"cursor", "limit"}
         if self.request.query_params.get("status") in Activity.OPEN:
             given -= {"status"}
         return bool(given) and not given & INDEXED
 
     def get_queryset(self) -> Any:
-        rows = _seen(self.request)
+        rows = _visible_activities(self.request)
         return rows.defer("traceback", "result", "details") if self.action == "list" else rows
 
     def get_serializer_class(self) -> Any:
@@ -183,7 +206,7 @@ class Activities(Listed):
 
     @extend_schema(responses=ActivityDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One activity, with its result."""
+        """Retrieve an activity with its result."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(
@@ -191,67 +214,72 @@ class Activities(Listed):
         responses={
             (200, "application/json"): OutputSerializer,
             (200, "text/plain"): OpenApiResponse(OpenApiTypes.STR),
-            (200, "application/x-ndjson"): OpenApiResponse(OpenApiTypes.STR, "A line of JSON for each."),
+            (200, "application/x-ndjson"): OpenApiResponse(
+                OpenApiTypes.STR, "One JSON object per line of output."
+            ),
         },
         filters=False,
     )
     @action(detail=True, methods=["get"])
     def output(self, request: Request, pk: str) -> HttpResponseBase:
-        """What an attempt wrote: a page of lines, or all of it as it is written."""
-        asked = self._asked()
-        activity = _seen(request).filter(pk=pk).only("pk", "status").first()
+        """Read or follow the output of an attempt."""
+        query = self._output_query()
+        activity = _visible_activities(request).filter(pk=pk).only("pk", "status").first()
         if activity is None:
-            raise Http404(f"There is no activity {pk}.")
-        form = asked.get("form") or ("text" if asked["follow"] else "json")
-        if asked["follow"]:
+            raise NotFound(f"Activity {pk} was not found.")
+        form = query.get("form") or ("text" if query["follow"] else "json")
+        if query["follow"]:
             if form == "json":
-                raise ValidationError({"form": "What is followed comes as text or ndjson."})
-            return following.stream(activity.pk, after=asked["after"], form=form, request=request)
-        page = following.page(activity.pk, after=asked["after"], limit=asked["limit"])
+                raise ValidationError({"form": "Choose “text” or “ndjson” to follow the output."})
+            return attempt_output.stream(activity.pk, after=query["after"], form=form, request=request)
+        page = attempt_output.page(activity.pk, after=query["after"], limit=query["limit"])
         if form == "json":
             return Response(OutputSerializer(page).data)
-        content = "".join(following.written(line, form) for line in page.lines)
-        return HttpResponse(content, content_type=following.CONTENT_TYPES[form])
+        content = "".join(attempt_output.formatted(line, form) for line in page.lines)
+        return HttpResponse(content, content_type=attempt_output.CONTENT_TYPES[form])
 
-    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(QueuedSerializer))
+    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepted(QueuedJobSerializer))
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
-        """One more attempt of a single job that failed or was cancelled."""
+        """Retry a single job that failed or was cancelled."""
         activity, _ = self.get_object(), self.read(Nothing)
         return self.once(lambda: self._retry(activity))
 
     def _retry(self, activity: Activity) -> Response:
         job = Job.find(activity.task_key) if activity.task_key else None
         if job is None:
-            raise Refused(f"“{activity.target_name}” is no single job: retry its execution.")
+            raise Refused(f"“{activity.target_name}” is not a single job. Retry its execution instead.")
         job.retry(initiator=self.by, now=self.now)
         return accept_task(self, job.key)
 
-    def _asked(self) -> dict[str, Any]:
-        asked = OutputQuery(data=self.request.query_params.dict())
-        asked.is_valid(raise_exception=True)
-        return dict(asked.validated_data)
+    def _output_query(self) -> dict[str, Any]:
+        query = OutputQuery(data=self.request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        return dict(query.validated_data)
 
 
-def _seen(request: Request) -> ActivityQuerySet:
+def _visible_activities(request: Request) -> ActivityQuerySet:
     return Activity.objects.seen_by(lambda permission: can(request, permission))
 
 
-class OfActivity(mixins.ListModelMixin, Resource, ABC):
-    """A list of what one activity has."""
+class ActivityResource(mixins.ListModelMixin, Resource, ABC):
+    """A list of objects that belong to one activity."""
 
     @abstractmethod
     def rows(self, activity: int) -> Any: ...
 
     def get_queryset(self) -> Any:
         pk = int(self.kwargs.get("activity", 0))
-        if self.kwargs and not _seen(self.request).filter(pk=pk).exists():
-            raise Http404(f"There is no activity {pk}.")
+        if self.kwargs and not _visible_activities(self.request).filter(pk=pk).exists():
+            raise NotFound(f"Activity {pk} was not found.")
         return self.rows(pk)
 
 
-class Children(OfActivity):
-    """The parts of an activity: of an execution, the attempts of its steps."""
+class Children(ActivityResource):
+    """List the children of an activity.
+
+    The children of an execution are the attempts of its steps.
+    """
 
     queryset = Activity.objects.all()
     serializer_class = ActivitySerializer
@@ -262,7 +290,7 @@ class Children(OfActivity):
         return Activity.objects.filter(parent=activity).defer("traceback", "result", "details")
 
 
-class ItemSerializer(serializers.ModelSerializer[ActivityItem]):
+class ActivityItemSerializer(serializers.ModelSerializer[ActivityItem]):
     class Meta:
         model = ActivityItem
         fields = ("id", "name", "outcome", "message", "created_at")
@@ -272,11 +300,11 @@ class ItemFilters(Filters):
     outcome = filters.ChoiceFilter(choices=ActivityItem.Outcome.choices)
 
 
-class Items(OfActivity):
-    """The objects that an attempt dealt with, each with its outcome."""
+class Items(ActivityResource):
+    """List the objects that an attempt worked on, each with its outcome."""
 
     queryset = ActivityItem.objects.all()
-    serializer_class = ItemSerializer
+    serializer_class = ActivityItemSerializer
     filterset_class = ItemFilters
     orderings = ("id", "-id")
     needs: ClassVar[Mapping[str, str]] = {"list": "activities.view_activityitem"}

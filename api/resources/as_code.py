@@ -1,4 +1,4 @@
-"""Schedules as files: exported and imported as a whole, in YAML or JSON."""
+"""Export and import of schedules as YAML or JSON files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from api.permissions import can, check
 from api.reading import FileJSONParser, Strict, YAMLParser
 from api.schema import IDEMPOTENCY_KEY, problems
 from files.yaml_lines import node_of
-from schedules.as_code import as_yaml, document, selected
+from schedules.as_code import as_yaml, document, needed_to_read, selected
 from schedules.code_files import Library, Problem
 from schedules.models import Refused
 from schedules.reconcile import Author, reconcile
@@ -30,27 +30,31 @@ from schedules.reconcile import Author, reconcile
 from .base import Resource
 
 MOST_NAMED = 5
-NAMES = OpenApiParameter("name", OpenApiTypes.STR, many=True, description="Only schedules of these names.")
-TAGS = OpenApiParameter("tag", OpenApiTypes.STR, many=True, description="Only schedules with all these tags.")
-DRY_RUN = OpenApiParameter("dry_run", OpenApiTypes.BOOL, description="Only say what would change.")
-PAUSED = OpenApiParameter("paused", OpenApiTypes.BOOL, description="New schedules begin paused.")
+NAMES = OpenApiParameter(
+    "name", OpenApiTypes.STR, many=True, description="Export only schedules with these names."
+)
+TAGS = OpenApiParameter(
+    "tag", OpenApiTypes.STR, many=True, description="Export only schedules with all these tags."
+)
+DRY_RUN = OpenApiParameter(
+    "dry_run", OpenApiTypes.BOOL, description="Return the changes without making them."
+)
+PAUSED = OpenApiParameter("paused", OpenApiTypes.BOOL, description="Create new schedules paused.")
 YAML = YAMLParser.media_type
-# What it takes to see what schedules share.
-SEEN = {"calendars": "schedules.view_sharedcalendar", "templates": "schedules.view_tasktemplate"}
 
 
 class YAMLRenderer(BaseRenderer):
     media_type, format, charset = YAML, "yaml", "utf-8"
 
     def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None) -> Any:
-        """Problems are JSON, whatever was asked for."""
+        """Render YAML; errors are JSON, whatever format was requested."""
         if renderer_context["response"].exception:
             return JSONRenderer().render(data)
         return as_yaml(data)
 
 
 class ScheduleFile(Strict[Any]):
-    """A file as `exportschedules` writes it."""
+    """A file as the command `exportschedules` writes it."""
 
     version = serializers.IntegerField(min_value=1, max_value=1)
     calendars = serializers.ListField(child=serializers.DictField(), required=False)
@@ -58,21 +62,21 @@ class ScheduleFile(Strict[Any]):
     schedules = serializers.ListField(child=serializers.DictField(), required=False)
 
 
-class ImportedChange(serializers.Serializer[Any]):
+class ImportChangeSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=["calendar", "template", "schedule"])
     name = serializers.CharField()
     is_new = serializers.BooleanField()
-    lines = serializers.ListField(child=serializers.CharField(), help_text="What differs, line by line.")
+    lines = serializers.ListField(child=serializers.CharField(), help_text="The differences, line by line.")
 
 
-class ImportedSerializer(serializers.Serializer[Any]):
+class ImportResultSerializer(serializers.Serializer[Any]):
     dry_run = serializers.BooleanField()
-    changes = ImportedChange(many=True)
-    unchanged = serializers.IntegerField(help_text="How many entries are here already, exactly so.")
-    others = serializers.IntegerField(help_text="How many open schedules the file does not mention.")
+    changes = ImportChangeSerializer(many=True)
+    unchanged = serializers.IntegerField(help_text="Number of entries that are already up to date.")
+    others = serializers.IntegerField(help_text="Number of open schedules that the file does not mention.")
 
 
-class AsCode(Resource):
+class AsCodeActions(Resource):
     parameters = {"export": ("name", "tag"), "import_": ("dry_run", "paused")}
     repeatable = {"export": ("name", "tag")}
     needs: ClassVar[Mapping[str, str]] = {
@@ -87,26 +91,27 @@ class AsCode(Resource):
     )
     @action(detail=False, pagination_class=None, renderer_classes=[JSONRenderer, YAMLRenderer])
     def export(self, request: Request) -> Response:
-        """Write schedules, and the calendars and templates that they use, as one file.
+        """Export schedules with their calendars and templates as one file.
 
-        JSON, or YAML with `Accept: application/yaml`. Without names and tags: all schedules that are not
-        closed, all calendars, and all templates that are not archived. Secrets stay references.
+        The file is JSON, or YAML with `Accept: application/yaml`. Without names and tags it contains all
+        schedules that are not closed, all calendars, and all templates that are not archived. Secrets are
+        exported as references, never as values.
         """
         names, tags = (request.query_params.getlist(name) for name in ("name", "tag"))
         try:
             found = document(selected(names, tags=tags))
         except Refused as refused:
             raise ValidationError({"name" if names else "tag": str(refused)}) from refused
-        for permission in (each for title, each in SEEN.items() if title in found):
+        for permission in needed_to_read(found):
             check(request, permission)
         return Response(found)
 
     @extend_schema(
         operation_id="schedules_import",
-        # YAML is left to the text: generators of clients refuse a description with a body that is not JSON.
+        # YAML is only mentioned in the text: client generators reject request bodies that are not JSON.
         request={"application/json": ScheduleFile},
         parameters=[DRY_RUN, PAUSED, IDEMPOTENCY_KEY],
-        responses={200: ImportedSerializer, **problems(409, 415)},
+        responses={200: ImportResultSerializer, **problems(409, 415)},
     )
     @action(
         detail=False,
@@ -116,11 +121,11 @@ class AsCode(Resource):
         parser_classes=[FileJSONParser, YAMLParser],
     )
     def import_(self, request: Request) -> Response:
-        """Create and change schedules, calendars and templates as a file says.
+        """Import schedules, calendars and templates from a file.
 
-        The body is the file: JSON, or YAML with `Content-Type: application/yaml`. Entries are known by their
-        names; what is the same already is not touched, and what the file does not mention stays. If anything
-        is wrong, nothing is changed. Each entry takes the permission that creating or changing it takes.
+        The body is the file: JSON, or YAML with `Content-Type: application/yaml`. Entries are matched by
+        name. Entries that are up to date and schedules that are not in the file stay unchanged. If any entry
+        is invalid, nothing is changed. You need the permission to create or change each entry.
         """
         dry_run, paused = flag_of(request, "dry_run"), flag_of(request, "paused")
         run = partial(self._import, dry_run=dry_run, paused=paused)
@@ -148,21 +153,21 @@ def _library(data: Any) -> Library:
 
 
 def _refuse(found: Sequence[Problem]) -> None:
-    """Say first what is not permitted, then what is wrong, then what was changed meanwhile."""
-    told: dict[str, list[Problem]] = defaultdict(list)
+    """Raise for the problems of an import: missing permissions first, then invalid values, then conflicts."""
+    by_code: dict[str, list[Problem]] = defaultdict(list)
     for problem in found:
-        told[problem.code].append(problem)
-    if forbidden := [problem.words for problem in told["forbidden"]]:
+        by_code[problem.code].append(problem)
+    if forbidden := [problem.words for problem in by_code["forbidden"]]:
         more = f" And {len(forbidden) - MOST_NAMED:,} more." if len(forbidden) > MOST_NAMED else ""
         raise PermissionDenied("; ".join(forbidden[:MOST_NAMED]) + f".{more}")
-    if told["invalid"]:
+    if by_code["invalid"]:
         by_path: dict[str, list[str]] = defaultdict(list)
-        for problem in told["invalid"]:
-            by_path[problem.path].append(_in_its_line(problem))
+        for problem in by_code["invalid"]:
+            by_path[problem.path].append(_with_line(problem))
         raise ValidationError(by_path)
-    if told["changed"]:
-        raise errors.Problem(told["changed"][0].words, status_code=409, code="changed")
+    if by_code["changed"]:
+        raise errors.Problem(by_code["changed"][0].words, status_code=409, code="changed")
 
 
-def _in_its_line(problem: Problem) -> str:
+def _with_line(problem: Problem) -> str:
     return f"line {problem.line}: {problem.words}" if problem.line else problem.words

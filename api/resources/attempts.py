@@ -1,4 +1,4 @@
-"""How the attempts of steps and jobs are shown, wherever they are."""
+"""Serializers of attempts and initiators, shared by several resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class InitiatorSerializer(serializers.Serializer[Activity]):
 
 @extend_schema_field({})
 class AnyJson(serializers.JSONField):
-    """Whatever a step returned."""
+    """Any JSON value."""
 
 
 class ActivityState(serializers.ChoiceField):
@@ -48,4 +48,6 @@ class AttemptSerializer(serializers.ModelSerializer[Activity]):
             "items_failed",
         )
         read_only_fields = fields
-        extra_kwargs = {"id": {"help_text": "Of its activity, which has its output, items and result."}}
+        extra_kwargs = {
+            "id": {"help_text": "The id of the activity, which has the output, items and result."}
+        }

@@ -1,3 +1,5 @@
+"""Backfills: requests to run the times of a past range."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,18 +16,18 @@ from rest_framework.response import Response
 from api.errors import Problem
 from api.filtering import Filters
 from api.reading import Strict
-from api.schema import IDEMPOTENCY_KEY, accepts, acts
+from api.schema import IDEMPOTENCY_KEY, accepted, performed
 from schedules import permissions
 from schedules.models import Backfill, Overlap
 from schedules.models.backfill import LONGEST_REASON, USUAL_OVERLAP, USUAL_WHICH
 
-from .base import Listed, Resource
-from .occurrences import OfSchedule
+from .base import ListedResource, Resource
+from .occurrences import ScheduleResource
 
 TIMES_SHOWN = 10
 
 
-class BackfillListed(serializers.ModelSerializer[Backfill]):
+class BackfillSummary(serializers.ModelSerializer[Backfill]):
     initiator = serializers.CharField(source="initiator_name")
 
     class Meta:
@@ -49,18 +51,20 @@ class BackfillListed(serializers.ModelSerializer[Backfill]):
         read_only_fields = fields
 
 
-class OutcomesSerializer(serializers.Serializer[Any]):
+class BackfillOutcomesSerializer(serializers.Serializer[Any]):
     waiting = serializers.IntegerField()
     started = serializers.IntegerField()
     running = serializers.IntegerField()
     not_started = serializers.IntegerField()
 
 
-class BackfillSerializer(BackfillListed):
-    progress = OutcomesSerializer(read_only=True, help_text="What became of those that were added.")
+class BackfillSerializer(BackfillSummary):
+    progress = BackfillOutcomesSerializer(
+        read_only=True, help_text="The states of the occurrences added so far."
+    )
 
-    class Meta(BackfillListed.Meta):
-        fields = (*BackfillListed.Meta.fields, "progress")  # type: ignore[assignment]
+    class Meta(BackfillSummary.Meta):
+        fields = (*BackfillSummary.Meta.fields, "progress")  # type: ignore[assignment]
         read_only_fields = fields  # type: ignore[assignment]
 
 
@@ -77,62 +81,84 @@ class BackfillSerializer(BackfillListed):
         )
     ]
 )
-class BackfillWriting(Strict[Any]):
-    start_at = serializers.DateTimeField(help_text="Included.")
-    end_at = serializers.DateTimeField(help_text="Included, and not in the future.")
-    which = serializers.ChoiceField(choices=Backfill.Which.choices, default=USUAL_WHICH)
-    overlap = serializers.ChoiceField(choices=Overlap.choices, default=USUAL_OVERLAP)
-    dry_run = serializers.BooleanField(required=False, help_text="Only say what it would do.")
+class NewBackfill(Strict[Any]):
+    start_at = serializers.DateTimeField(help_text="The start of the range, inclusive.")
+    end_at = serializers.DateTimeField(
+        help_text="The end of the range, inclusive. It must not be in the future."
+    )
+    which = serializers.ChoiceField(
+        choices=Backfill.Which.choices, default=USUAL_WHICH, help_text="Which times of the range to run."
+    )
+    overlap = serializers.ChoiceField(
+        choices=Overlap.choices,
+        default=USUAL_OVERLAP,
+        help_text="What to do with a time while another execution is running.",
+    )
+    dry_run = serializers.BooleanField(
+        required=False, help_text="Return the times the backfill would run for, but do not start it."
+    )
 
 
-class SurveySerializer(serializers.Serializer[Any]):
-    """What a backfill would do."""
+class BackfillDryRunSerializer(serializers.Serializer[Any]):
+    """The result of a dry run."""
 
-    total = serializers.IntegerField(help_text="The times in the range.")
-    chosen = serializers.IntegerField(help_text="Those that would be started.")
-    left_out = serializers.DictField(child=serializers.IntegerField(), help_text="The others, by reason.")
-    times = serializers.ListField(child=serializers.DateTimeField(), help_text="The first that are chosen.")
-    last = serializers.DateTimeField(allow_null=True)
-
-
-class RequestedBackfillSerializer(serializers.Serializer[Any]):
-    backfill = serializers.IntegerField()
-    total = serializers.IntegerField()
-    url = serializers.URLField()
+    total = serializers.IntegerField(help_text="Number of scheduled times in the range.")
+    chosen = serializers.IntegerField(help_text="Number of times the backfill would run for.")
+    left_out = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Number of times the backfill would leave out, by reason."
+    )
+    times = serializers.ListField(
+        child=serializers.DateTimeField(), help_text=f"The first times that would run, at most {TIMES_SHOWN}."
+    )
+    last = serializers.DateTimeField(allow_null=True, help_text="The last time that would run.")
 
 
-class ReasonWriting(Strict[Any]):
-    reason = serializers.CharField(max_length=LONGEST_REASON, allow_blank=True, required=False)
+class AcceptedBackfillSerializer(serializers.Serializer[Any]):
+    backfill = serializers.IntegerField(help_text="The id of the backfill.")
+    total = serializers.IntegerField(help_text="Number of scheduled times in the range.")
+    url = serializers.URLField(help_text="Where to follow the backfill; also in the header Location.")
+
+
+class CancelBackfill(Strict[Any]):
+    reason = serializers.CharField(
+        max_length=LONGEST_REASON,
+        allow_blank=True,
+        required=False,
+        help_text="The reason, which is kept in the history.",
+    )
 
 
 class BackfillFilters(Filters):
     status = filters.ChoiceFilter(choices=Backfill.Status.choices)
 
 
-class BackfillsOfSchedule(OfSchedule, mixins.ListModelMixin, Resource):
-    """The past ranges whose times were started again or at last, the newest first."""
+class BackfillsOfSchedule(ScheduleResource, mixins.ListModelMixin, Resource):
+    """List the backfills of a schedule, the newest first."""
 
     queryset = Backfill.objects.defer("spec", "calendars")
-    serializer_class = BackfillListed
+    serializer_class = BackfillSummary
     filterset_class = BackfillFilters
     orderings = ("-id", "id")
     needs: ClassVar[Mapping[str, str]] = {"list": "schedules.view_backfill", "create": permissions.RUN}
 
     @extend_schema(
-        request=BackfillWriting,
+        request=NewBackfill,
         parameters=[IDEMPOTENCY_KEY],
-        responses={200: SurveySerializer, **accepts(RequestedBackfillSerializer)},
+        responses={200: BackfillDryRunSerializer, **accepted(AcceptedBackfillSerializer)},
     )
     def create(self, request: Request, schedule_id: str) -> Response:
-        """Start the times of a past range; with `dry_run`, only say which ones they are (200)."""
-        read = self.read(BackfillWriting)
+        """Start a backfill: run the times of a past range.
+
+        With `dry_run`, return which times would run (200) and start nothing.
+        """
+        read = self.read(NewBackfill)
         if read.pop("dry_run", False):
             return self._survey(read)
-        if (before := self.answered()) is not None:
-            return before
-        # Before the transaction of `once`: on SQLite, nothing else could be written while times are counted.
-        wanted = Backfill.objects.counted(self.schedule, **read, initiator=self.by, now=self.now)
-        return self.once(lambda: self._open(wanted))
+        if (previous := self.previous_response()) is not None:
+            return previous
+        # Counting happens outside the transaction of `once`, which on SQLite would block all other writers.
+        backfill = Backfill.objects.counted(self.schedule, **read, initiator=self.by, now=self.now)
+        return self.once(lambda: self._open(backfill))
 
     def _open(self, backfill: Backfill) -> Response:
         backfill.open()
@@ -140,13 +166,13 @@ class BackfillsOfSchedule(OfSchedule, mixins.ListModelMixin, Resource):
         return self.accepted(body, url=reverse("api:backfill-detail", args=[backfill.pk]))
 
     def _survey(self, read: dict[str, Any]) -> Response:
-        asked = {name: read[name] for name in ("start_at", "end_at", "which")}
-        survey = Backfill.objects.survey(self.schedule, **asked, now=self.now, limit=TIMES_SHOWN)
-        return Response(SurveySerializer(survey).data)
+        query = {name: read[name] for name in ("start_at", "end_at", "which")}
+        survey = Backfill.objects.survey(self.schedule, **query, now=self.now, limit=TIMES_SHOWN)
+        return Response(BackfillDryRunSerializer(survey).data)
 
 
-class Backfills(Listed):
-    """Past ranges whose times are started again or at last, the newest first."""
+class Backfills(ListedResource):
+    """List the backfills of all schedules, the newest first."""
 
     queryset = Backfill.objects.select_related("schedule").defer("spec", "calendars")
     serializer_class = BackfillSerializer
@@ -159,14 +185,21 @@ class Backfills(Listed):
     }
 
     def get_serializer_class(self) -> Any:
-        return BackfillListed if self.action == "list" else BackfillSerializer
+        return BackfillSummary if self.action == "list" else BackfillSerializer
 
-    @extend_schema(request=ReasonWriting, responses=acts(BackfillSerializer))
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Retrieve a backfill and its progress."""
+        return super().retrieve(request, *args, **kwargs)
+
+    @extend_schema(request=CancelBackfill, responses=performed(BackfillSerializer))
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
-        """Start nothing more of it; what is running goes on."""
-        reason = self.read(ReasonWriting).get("reason", "")
+        """Cancel a backfill.
+
+        Its remaining times do not run. Executions that are already running continue.
+        """
+        reason = self.read(CancelBackfill).get("reason", "")
         backfill: Backfill = self.get_object()
         if not backfill.cancel(initiator=self.by, now=self.now, reason=reason):
-            raise Problem(f"The backfill {backfill} has ended already.", status_code=409)
-        return self.shown(self.get_object())
+            raise Problem(f"The backfill {backfill} has already ended.", status_code=409)
+        return self.respond_with(self.get_object())

@@ -1,4 +1,4 @@
-"""What all resources have in common. Each is a thin caller of the models' verbs."""
+"""The base classes of all resources, which are thin callers of the models' verbs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from api.authentication import initiator_of
 from api.filtering import OF_PAGES, WordsFilter, refuse_unknown
 from api.permissions import can
 from api.reading import Strict
-from api.versions import check_match, check_match_if_said, etag, is_known
+from api.versions import check_match, check_match_if_given, etag, is_unmodified
 from database import clock
 from operations.initiator import Initiator
 from text.clean import clean_text
 
 
 class Resource(GenericViewSet[Any]):
-    # The permission that each action needs; one that is missing here cannot be called.
+    """A view set with strict parameters, versions and idempotency keys."""
+
+    # The permission that each action needs; an action that is missing here cannot be called.
     needs: ClassVar[Mapping[str, str]]
-    # How its list may be ordered, the default first; each must be unique or nearly so.
+    # The orderings of the list, the default first; each must be unique or nearly so.
     orderings: ClassVar[tuple[str, ...]] = ("-id",)
-    # Parameters of the address that actions other than the list know.
+    # The query parameters of actions other than the list.
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    # Those of them that may be given several times.
+    # The query parameters that may be given several times.
     repeatable: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     http_method_names = ("get", "post", "put", "patch", "delete", "head")
 
@@ -54,52 +56,52 @@ class Resource(GenericViewSet[Any]):
     def read(
         self, serializer: type[Strict[Any]], body: Any = None, *, partial: bool = False
     ) -> dict[str, Any]:
-        """The body, checked; raises by field."""
+        """Return the validated body; raise errors by field."""
         data = self.request.data if body is None else body
         given = serializer(data=data, partial=partial, context=self.get_serializer_context())
         given.is_valid(raise_exception=True)
         return dict(given.validated_data)
 
-    def written(self, *, shown_only: Collection[str]) -> dict[str, Any]:
-        """The body without what is only shown, so that what was read can be sent back."""
-        return {name: value for name, value in dict(self.request.data).items() if name not in shown_only}
+    def editable_body(self, *, read_only: Collection[str]) -> dict[str, Any]:
+        """Return the body without read-only fields, so that clients can send back what they read."""
+        return {name: value for name, value in dict(self.request.data).items() if name not in read_only}
 
     def may(self, permission: str) -> bool:
-        """Whether the caller has a permission, within the scopes of its token."""
+        """Tell whether the caller has a permission, within the scopes of the token."""
         return can(self.request, permission)
 
     def once(self, act: Callable[[], Response]) -> Response:
-        """Carry out an action that takes an Idempotency-Key, or return the answer that it had before."""
+        """Carry out an action that takes an Idempotency-Key, or return its stored response."""
         key = idempotency.key_of(self.request)
         return idempotency.once(self.request, key, act) if key else act()
 
-    def answered(self) -> Response | None:
-        """Return the answer that the request had before, for actions that prepare much before `once`."""
+    def previous_response(self) -> Response | None:
+        """Return the stored response, for actions that have much to prepare before they call `once`."""
         key = idempotency.key_of(self.request)
-        return idempotency.answered(self.request, key) if key else None
+        return idempotency.previous_response(self.request, key) if key else None
 
-    def shown(
+    def respond_with(
         self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK, url: str = ""
     ) -> Response:
-        """`url` is where what was just made can be read."""
+        """Return an object as the response; `url` is the address of an object that was just created."""
         data = self.get_serializer(row).data
         headers = {"Location": self.request.build_absolute_uri(url)} if url else {}
         if version is not None:
             headers["ETag"] = etag(version, data)
-            if self.request.method == "GET" and is_known(self.request, headers["ETag"]):
+            if self.request.method == "GET" and is_unmodified(self.request, headers["ETag"]):
                 return Response(status=status.HTTP_304_NOT_MODIFIED, headers=headers)
         return Response(data, status=code, headers=headers)
 
     def accepted(self, body: Mapping[str, Any], *, url: str) -> Response:
-        """What was asked for happens from now on; the link leads to where it can be watched."""
+        """Return 202 with a link to where the progress can be followed."""
         link = self.request.build_absolute_uri(url)
         return Response({**body, "url": link}, status=status.HTTP_202_ACCEPTED, headers={"Location": link})
 
-    def match(self, version: object) -> None:
+    def check_version(self, version: object) -> None:
         check_match(self.request, version)
 
-    def match_if_said(self, version: object) -> bool:
-        return check_match_if_said(self.request, version)
+    def check_version_if_given(self, version: object) -> bool:
+        return check_match_if_given(self.request, version)
 
     def _repeatable(self) -> list[str]:
         filterset = getattr(self, "filterset_class", None) if self.action == "list" else None
@@ -115,13 +117,13 @@ class Resource(GenericViewSet[Any]):
         return [*known, *(filterset.base_filters if filterset else ()), *self.parameters.get("list", ())]
 
 
-class Listed(mixins.ListModelMixin, Resource):
-    """A resource with a list and a page for each."""
+class ListedResource(mixins.ListModelMixin, Resource):
+    """A resource with a list and a detail response."""
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """All about one of them."""
+        """Retrieve one object."""
         row = self.get_object()
-        return self.shown(row, version=self.version_of(row))
+        return self.respond_with(row, version=self.version_of(row))
 
     def version_of(self, row: Any) -> object:
         return None

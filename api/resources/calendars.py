@@ -1,3 +1,5 @@
+"""Shared calendars: dates and times that schedules leave out."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,10 +17,11 @@ from rest_framework.response import Response
 from api.filtering import Filters, TextFilter
 from api.paging import limit_of
 from api.reading import Strict
-from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
+from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, created, deleted, retrieved, updated
 from schedules.models import SharedCalendar
 
-from .base import Listed
+from .base import ListedResource
+from .definitions import ScheduleReferenceSerializer
 
 MOST_USERS = 100
 EXAMPLE = OpenApiExample(
@@ -27,23 +30,22 @@ EXAMPLE = OpenApiExample(
     request_only=True,
 )
 YEAR = OpenApiParameter(
-    "year", {"type": "integer", "minimum": 1970, "maximum": 2199}, description="This year, if none is said."
+    "year",
+    {"type": "integer", "minimum": 1970, "maximum": 2199},
+    description="The default is the current year.",
 )
 
 
 @extend_schema_field({"type": "array", "items": {"type": "object", "additionalProperties": True}})
 class ExclusionsField(serializers.JSONField):
-    """A list, as in a spec's `exclude`."""
+    """A list of exclusions, as in the `exclude` of a spec."""
 
 
-class UserOfCalendar(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-
-
-class CalendarListed(serializers.ModelSerializer[SharedCalendar]):
+class CalendarSummary(serializers.ModelSerializer[SharedCalendar]):
     excluded = ExclusionsField()
-    sentence = serializers.CharField(source="describe", read_only=True, help_text="What it leaves out.")
+    sentence = serializers.CharField(
+        source="describe", read_only=True, help_text="The excluded times in words."
+    )
 
     class Meta:
         model = SharedCalendar
@@ -51,29 +53,35 @@ class CalendarListed(serializers.ModelSerializer[SharedCalendar]):
         read_only_fields = fields
 
 
-class CalendarSerializer(CalendarListed):
-    used_by = serializers.SerializerMethodField(help_text="The first open schedules that name it.")
+class CalendarSerializer(CalendarSummary):
+    used_by = serializers.SerializerMethodField(
+        help_text=f"Open schedules that use the calendar, at most {MOST_USERS}."
+    )
 
-    class Meta(CalendarListed.Meta):
-        fields = (*CalendarListed.Meta.fields, "used_by")  # type: ignore[assignment]
+    class Meta(CalendarSummary.Meta):
+        fields = (*CalendarSummary.Meta.fields, "used_by")  # type: ignore[assignment]
         read_only_fields = fields  # type: ignore[assignment]
 
-    @extend_schema_field(UserOfCalendar(many=True))
+    @extend_schema_field(ScheduleReferenceSerializer(many=True))
     def get_used_by(self, calendar: SharedCalendar) -> Any:
-        return UserOfCalendar(calendar.used_by()[:MOST_USERS], many=True).data
+        return ScheduleReferenceSerializer(calendar.used_by()[:MOST_USERS], many=True).data
 
 
-class CalendarChange(Strict[Any]):
+class CalendarUpdate(Strict[Any]):
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
-    excluded = ExclusionsField(help_text="A list, as in a spec's `exclude`, without other calendars.")
+    excluded = ExclusionsField(
+        help_text="The excluded times, as in the `exclude` of a spec. Other calendars cannot be included."
+    )
 
 
 @shaped(examples=[EXAMPLE])
-class CalendarDefinition(CalendarChange):
-    name = serializers.CharField(max_length=100, help_text="Specs refer to it by this name, which stays.")
+class CalendarDefinition(CalendarUpdate):
+    name = serializers.CharField(
+        max_length=100, help_text="Specs refer to the calendar by this name, so it cannot be changed later."
+    )
 
 
-class DateSerializer(serializers.Serializer[Any]):
+class CalendarDateSerializer(serializers.Serializer[Any]):
     date = serializers.DateField()
     comment = serializers.CharField(allow_blank=True)
 
@@ -82,8 +90,8 @@ class CalendarFilters(Filters):
     search = TextFilter(field_name="name", lookup_expr="icontains", help_text="Part of the name.")
 
 
-class Calendars(Listed):
-    """Times at which nothing that refers to them runs: maintenance windows, public holidays."""
+class Calendars(ListedResource):
+    """List the shared calendars: times at which schedules do not run, such as public holidays."""
 
     queryset = SharedCalendar.objects.all()
     serializer_class = CalendarSerializer
@@ -100,60 +108,71 @@ class Calendars(Listed):
     }
 
     def get_serializer_class(self) -> Any:
-        return CalendarListed if self.action == "list" else CalendarSerializer
+        return CalendarSummary if self.action == "list" else CalendarSerializer
 
     def version_of(self, row: SharedCalendar) -> object:
         return row.token
 
-    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(CalendarSerializer))
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(CalendarSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """What a calendar leaves out, and which schedules name it."""
+        """Retrieve a calendar and the schedules that use it."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(
-        request=CalendarDefinition, parameters=[IDEMPOTENCY_KEY], responses=makes(CalendarSerializer)
+        request=CalendarDefinition, parameters=[IDEMPOTENCY_KEY], responses=created(CalendarSerializer)
     )
     def create(self, request: Request) -> Response:
-        """Define a calendar."""
+        """Create a calendar."""
         read = self.read(CalendarDefinition)
         return self.once(lambda: self._define(read))
 
     def _define(self, read: dict[str, Any]) -> Response:
         calendar = SharedCalendar.objects.define(**read, initiator=self.by, now=self.now)
         url = reverse("api:calendar-detail", args=[calendar.pk])
-        return self.shown(calendar, version=calendar.token, code=status.HTTP_201_CREATED, url=url)
+        return self.respond_with(calendar, version=calendar.token, code=status.HTTP_201_CREATED, url=url)
 
-    @extend_schema(request=CalendarDefinition, parameters=[IF_MATCH], responses=changes(CalendarSerializer))
+    @extend_schema(request=CalendarDefinition, parameters=[IF_MATCH], responses=updated(CalendarSerializer))
     def update(self, request: Request, pk: str) -> Response:
-        """Replace it; its name stays. The times of the schedules that name it change with it."""
-        written = self.written(shown_only=("id", "token", "sentence", "used_by"))
+        """Replace a calendar.
+
+        The name cannot be changed. The times of all schedules that use the calendar change with it.
+        """
+        written = self.editable_body(read_only=("id", "token", "sentence", "used_by"))
         return self._edit({"description": "", **self.read(CalendarDefinition, written)})
 
-    @extend_schema(request=CalendarChange, parameters=[IF_MATCH], responses=changes(CalendarSerializer))
+    @extend_schema(request=CalendarUpdate, parameters=[IF_MATCH], responses=updated(CalendarSerializer))
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Change some of it; the times of the schedules that name it change with it."""
-        return self._edit(self.read(CalendarChange, partial=True))
+        """Change fields of a calendar.
 
-    @extend_schema(parameters=[IF_MATCH], responses=removes())
+        The times of all schedules that use the calendar change with it.
+        """
+        return self._edit(self.read(CalendarUpdate, partial=True))
+
+    @extend_schema(parameters=[IF_MATCH], responses=deleted())
     def destroy(self, request: Request, pk: str) -> Response:
-        """Delete it; refused (409) while an open schedule names it."""
+        """Delete a calendar.
+
+        Refused (409) while an open schedule uses it.
+        """
         calendar = self.get_object()
-        self.match(calendar.token)
+        self.check_version(calendar.token)
         calendar.remove(initiator=self.by, now=self.now, token=calendar.token)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    @extend_schema(parameters=[YEAR], responses=DateSerializer(many=True), filters=False)
+    @extend_schema(parameters=[YEAR], responses=CalendarDateSerializer(many=True), filters=False)
     @action(detail=True, pagination_class=None)
     def dates(self, request: Request, pk: str) -> Response:
-        """The dates of a year that it names one by one, with the holiday or comment of each."""
+        """List the excluded dates of a year, with the holiday or comment of each."""
         year = limit_of(request, self.now.year, name="year", least=1970, most=2199)
         found = self.get_object().upcoming_dates(year)
         return Response([{"date": day.isoformat(), "comment": comment} for day, comment in found])
 
     def _edit(self, read: dict[str, Any]) -> Response:
         calendar: SharedCalendar = self.get_object()
-        self.match(calendar.token)
+        self.check_version(calendar.token)
         if read.pop("name", calendar.name) != calendar.name:
-            raise ValidationError({"name": f"Its name stays “{calendar.name}”, as specs refer to it."})
+            raise ValidationError(
+                {"name": f"The name “{calendar.name}” cannot be changed, because specs refer to it."}
+            )
         calendar.edit(token=calendar.token, changes=read, initiator=self.by, now=self.now)
-        return self.shown(calendar, version=calendar.token)
+        return self.respond_with(calendar, version=calendar.token)

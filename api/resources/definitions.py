@@ -1,4 +1,4 @@
-"""Schedules as people write them, and what became of them."""
+"""Serializers of schedules: their definition, their state and their overview."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from schedules.models.schedule import LONGEST_NOTE
 
 from .examples import SCHEDULE, SPEC
 
-STATES = ("running", "paused", "closed", "broken", "ended", "by hand")
+STATES = ("active", "paused", "closed", "broken", "ended", "by hand")
 
 
 @extend_schema_field(SPEC)
 class SpecField(serializers.JSONField):
-    """When it runs; what is wrong with it, the schedule itself says."""
+    """The spec of a schedule, which the model validates."""
 
 
 @extend_schema_field({"type": "object", "additionalProperties": True})
 class ObjectField(serializers.JSONField):
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, dict):
-            raise serializers.ValidationError("an object expected")
+            raise serializers.ValidationError("Enter a JSON object.")
         return super().to_internal_value(data)
 
 
 @extend_schema_field({})
 class AnyField(serializers.JSONField):
-    """Whatever a step has returned, or somebody has written."""
+    """Any JSON value."""
 
 
 class WordsField(serializers.ListField):
@@ -44,19 +44,32 @@ class MemoField(serializers.DictField):
     child = serializers.CharField(allow_blank=True, trim_whitespace=False)
 
 
-class StepShape(Strict[Any], serializers.ModelSerializer[Step]):
-    """One line of a plan; steps with the same index run side by side."""
+class ScheduleReferenceSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+
+
+class StepSerializer(Strict[Any], serializers.ModelSerializer[Step]):
+    """A step of a schedule. Steps with the same index run in parallel."""
 
     step_type = serializers.CharField(
-        max_length=40, required=False, help_text="Such as `python`, `http`, `sql`; not with a template."
+        max_length=40,
+        required=False,
+        help_text="A step type, such as `python`, `http` or `sql`. Leave it out if `template` is set.",
     )
-    config = ObjectField(required=False, help_text="The settings of its type.")
+    config = ObjectField(required=False, help_text="The settings of the step type.")
     retry_on = WordsField(
-        required=False, max_length=10, help_text="Retry only errors with one of these texts."
+        required=False, max_length=10, help_text="Retry only if the error contains one of these texts."
     )
-    resources = WordsField(required=False, max_length=10, help_text="What it uses, for limits.")
+    resources = WordsField(
+        required=False,
+        max_length=10,
+        help_text="The resources the step uses. Limits can restrict each of them.",
+    )
     template = serializers.CharField(
-        max_length=200, required=False, help_text="The name of a template: all else overrides it."
+        max_length=200,
+        required=False,
+        help_text="The name of a template. Other fields override the template's values.",
     )
 
     class Meta:
@@ -64,13 +77,15 @@ class StepShape(Strict[Any], serializers.ModelSerializer[Step]):
         fields = (*Step.FIELDS, "template")
 
 
-class ScheduleShape(serializers.ModelSerializer[Schedule]):
-    """What a person has written."""
+class ScheduleFields(serializers.ModelSerializer[Schedule]):
+    """The editable fields of a schedule."""
 
     tags = WordsField(required=False, max_length=50)
-    memo = MemoField(required=False, help_text="Names and texts, for people.")
+    memo = MemoField(required=False, help_text="Names and values for your own use.")
     spec = SpecField(required=False)
-    topics = WordsField(required=False, max_length=20, help_text="Each event of these starts it.")
+    topics = WordsField(
+        required=False, max_length=20, help_text="Topics. Each new event in one of them starts the schedule."
+    )
 
     class Meta:
         model = Schedule
@@ -78,32 +93,32 @@ class ScheduleShape(serializers.ModelSerializer[Schedule]):
 
 
 @extend_schema_serializer(examples=[SCHEDULE])
-class ScheduleDefinition(Strict[Any], ScheduleShape):
-    steps = StepShape(many=True, min_length=1, max_length=MAX_STEPS)  # type: ignore[call-arg]
+class ScheduleDefinition(Strict[Any], ScheduleFields):
+    steps = StepSerializer(many=True, min_length=1, max_length=MAX_STEPS)  # type: ignore[call-arg]
 
-    class Meta(ScheduleShape.Meta):
+    class Meta(ScheduleFields.Meta):
         fields = (*Schedule.EDITABLE, "steps")  # type: ignore[assignment]
 
 
 @extend_schema_serializer(examples=[SCHEDULE])
 class NewSchedule(ScheduleDefinition):
-    paused = serializers.BooleanField(required=False, help_text="Whether it waits for a resume at first.")
+    paused = serializers.BooleanField(required=False, help_text="Create the schedule paused.")
     note = serializers.CharField(
-        max_length=LONGEST_NOTE, allow_blank=True, required=False, help_text="Why it is paused."
+        max_length=LONGEST_NOTE, allow_blank=True, required=False, help_text="The reason for the pause."
     )
 
-    class Meta(ScheduleShape.Meta):
+    class Meta(ScheduleFields.Meta):
         fields = (*Schedule.EDITABLE, "steps", "paused", "note")  # type: ignore[assignment]
 
 
-class PauseSerializer(serializers.Serializer[Any]):
+class SchedulePauseSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField(source="paused_at", allow_null=True)
     until = serializers.DateTimeField(source="paused_until", allow_null=True)
     note = serializers.CharField(source="pause_note", allow_blank=True)
 
 
-class CountersSerializer(serializers.Serializer[Any]):
-    """Of all time."""
+class ScheduleCountersSerializer(serializers.Serializer[Any]):
+    """Counters since the schedule was created."""
 
     started = serializers.IntegerField(source="started_count")
     skipped = serializers.IntegerField(source="skipped_count")
@@ -114,24 +129,27 @@ class CountersSerializer(serializers.Serializer[Any]):
     failures_in_a_row = serializers.IntegerField()
 
 
-class StateSerializer(serializers.Serializer[Any]):
-    """What has become of it; actions change it, not edits."""
+class ScheduleStateSerializer(serializers.Serializer[Any]):
+    """The state of a schedule, which actions change and edits do not."""
 
     status = serializers.ChoiceField(choices=Schedule.Status.choices)
     summary = serializers.SerializerMethodField(
-        help_text="The same for people: `broken` has a spec that cannot be read, `ended` has no time left."
+        help_text="The status in more detail: `broken` if the spec is invalid, `ended` if no times are left, "
+        "`by hand` if it has no times of its own."
     )
-    sentence = serializers.CharField(source="spec_in_words", help_text="The spec in words.")
+    sentence = serializers.CharField(source="spec_in_words", help_text="The times of the schedule in words.")
     time_zone = serializers.CharField(source="zone.key")
     next_run_at = serializers.DateTimeField(allow_null=True)
-    is_overdue = serializers.SerializerMethodField(help_text="Its time has passed, and no scheduler saw it.")
-    spec_error = serializers.CharField(allow_blank=True)
+    is_overdue = serializers.SerializerMethodField(
+        help_text="Whether a time has passed without being processed by a scheduler."
+    )
+    spec_error = serializers.CharField(allow_blank=True, help_text="Why the spec is invalid, if it is.")
     pause = serializers.SerializerMethodField()
-    skips = serializers.SerializerMethodField(help_text="Times to come that are left out on request.")
+    skips = serializers.SerializerMethodField(help_text="Future times that will be skipped on request.")
     last_run_at = serializers.DateTimeField(allow_null=True)
     last_outcome = serializers.CharField(allow_blank=True)
     last_failure = serializers.CharField(allow_blank=True)
-    counters = CountersSerializer(source="*")
+    counters = ScheduleCountersSerializer(source="*")
 
     @extend_schema_field({"type": "string", "enum": list(STATES)})
     def get_summary(self, schedule: Schedule) -> str:
@@ -140,35 +158,37 @@ class StateSerializer(serializers.Serializer[Any]):
     def get_is_overdue(self, schedule: Schedule) -> bool:
         return schedule.is_overdue(self.context["view"].now)
 
-    @extend_schema_field(PauseSerializer(allow_null=True))
+    @extend_schema_field(SchedulePauseSerializer(allow_null=True))
     def get_pause(self, schedule: Schedule) -> Mapping[str, Any] | None:
-        return PauseSerializer(schedule).data if schedule.is_paused else None
+        return SchedulePauseSerializer(schedule).data if schedule.is_paused else None
 
     @extend_schema_field({"type": "array", "items": {"type": "string", "format": "date-time"}})
     def get_skips(self, schedule: Schedule) -> list[str]:
         return sorted(schedule.skips)
 
 
-class ScheduleListed(ScheduleShape):
-    state = StateSerializer(source="*", read_only=True)
+class ScheduleSummary(ScheduleFields):
+    state = ScheduleStateSerializer(source="*", read_only=True)
 
-    class Meta(ScheduleShape.Meta):
+    class Meta(ScheduleFields.Meta):
         fields = ("id", "token", *Schedule.EDITABLE, "state")  # type: ignore[assignment]
         read_only_fields = ("id", "token")
 
 
-class UpcomingSerializer(serializers.Serializer[Any]):
+class UpcomingTimeSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
-    local = serializers.SerializerMethodField(help_text="On the clock of its time zone.")
-    due_at = serializers.DateTimeField(help_text="When it starts: later by its jitter.")
-    note = serializers.CharField(allow_blank=True, help_text="What a change of the clocks does to it.")
+    local = serializers.SerializerMethodField(help_text="The same time in the time zone of the schedule.")
+    due_at = serializers.DateTimeField(help_text="When the run starts: the time plus jitter.")
+    note = serializers.CharField(
+        allow_blank=True, help_text="The effect of a daylight saving change, if any."
+    )
 
     @extend_schema_field({"type": "string", "format": "date-time"})
     def get_local(self, row: Any) -> str:
         return str(row.local.isoformat())
 
 
-class RunningSerializer(serializers.Serializer[Any]):
+class RunningExecutionSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     source = serializers.CharField()  # type: ignore[assignment]
     nominal_at = serializers.DateTimeField(allow_null=True)
@@ -177,7 +197,7 @@ class RunningSerializer(serializers.Serializer[Any]):
     is_cancelling = serializers.BooleanField()
 
 
-class ResultSerializer(serializers.Serializer[Any]):
+class RecentResultSerializer(serializers.Serializer[Any]):
     execution = serializers.IntegerField(source="execution_id")
     source = serializers.CharField()  # type: ignore[assignment]
     nominal_at = serializers.DateTimeField(allow_null=True)
@@ -198,33 +218,35 @@ class BackfillProgressSerializer(serializers.Serializer[Any]):
     waiting = serializers.IntegerField()
 
 
-class OverviewSerializer(serializers.Serializer[Any]):
-    """What goes on around it just now."""
+class ScheduleOverviewSerializer(serializers.Serializer[Any]):
+    """The current activity around a schedule."""
 
-    buffered = serializers.IntegerField(source="counters.buffered", help_text="Occurrences that wait.")
-    running = RunningSerializer(many=True)
-    results = ResultSerializer(many=True, help_text="The newest first.")
-    upcoming = UpcomingSerializer(many=True)
+    buffered = serializers.IntegerField(
+        source="counters.buffered", help_text="Number of waiting occurrences."
+    )
+    running = RunningExecutionSerializer(many=True)
+    results = RecentResultSerializer(many=True, help_text="The last executions, the newest first.")
+    upcoming = UpcomingTimeSerializer(many=True)
     backfills = BackfillProgressSerializer(many=True)
-    paused_by = serializers.SerializerMethodField()
-    last_result = AnyField()
+    paused_by = serializers.SerializerMethodField(help_text="Who paused the schedule; empty if active.")
+    last_result = AnyField(help_text="What the last completed execution returned.")
 
     def get_paused_by(self, description: Any) -> str:
         return description.pause.by if description.pause else ""
 
 
-class ScheduleSerializer(ScheduleListed):
+class ScheduleSerializer(ScheduleSummary):
     steps = serializers.SerializerMethodField()
     overview = serializers.SerializerMethodField()
 
-    class Meta(ScheduleShape.Meta):
+    class Meta(ScheduleFields.Meta):
         fields = ("id", "token", *Schedule.EDITABLE, "steps", "state", "overview")  # type: ignore[assignment]
         read_only_fields = ("id", "token")
 
-    @extend_schema_field(StepShape(many=True))
+    @extend_schema_field(StepSerializer(many=True))
     def get_steps(self, schedule: Schedule) -> list[dict[str, Any]]:
         return [step.written() for step in schedule.steps.all()]
 
-    @extend_schema_field(OverviewSerializer)
+    @extend_schema_field(ScheduleOverviewSerializer)
     def get_overview(self, schedule: Schedule) -> Mapping[str, Any]:
-        return OverviewSerializer(schedule.describe(now=self.context["view"].now)).data
+        return ScheduleOverviewSerializer(schedule.describe(now=self.context["view"].now)).data

@@ -1,3 +1,5 @@
+"""Direct requests, which run one step immediately and return its result."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -17,61 +19,64 @@ from schedules.permissions import RUN
 
 from .attempts import ActivityState, AnyJson
 from .base import Resource
-from .jobs import StepWriting
+from .jobs import JobFields
 
 LONGEST_WAIT = 60
-# Whoever asks over HTTP does not wait for ever; neither does what is between us.
+# HTTP clients and proxies do not wait longer than this.
 LONGEST_RUN = 600
 USUAL_RUN = 60
 
 
-class DirectRequest(StepWriting):
+class DirectRun(JobFields):
     timeout_seconds = serializers.IntegerField(
-        min_value=1, max_value=LONGEST_RUN, default=USUAL_RUN, help_text="Of the step, once it runs."
+        min_value=1, max_value=LONGEST_RUN, default=USUAL_RUN, help_text="Time limit of the step."
     )
     wait_seconds = serializers.FloatField(
-        min_value=0, max_value=LONGEST_WAIT, default=30, help_text="For a free seat of its pool."
+        min_value=0,
+        max_value=LONGEST_WAIT,
+        default=30,
+        help_text="Time to wait for a free seat in the pool.",
     )
 
 
-class DirectAnswerSerializer(serializers.Serializer[Any]):
+class DirectResultSerializer(serializers.Serializer[Any]):
     status = ActivityState()
-    has_failed = serializers.BooleanField()
+    has_failed = serializers.BooleanField(help_text="Whether the step failed.")
     message = serializers.CharField()
-    error = serializers.CharField()
-    result = AnyJson()
-    activity = serializers.IntegerField(help_text="Its record, with its output and items.")
-    url = serializers.URLField()
+    error = serializers.CharField(help_text="Why the step failed.")
+    result = AnyJson(help_text="What the step returned.")
+    activity = serializers.IntegerField(help_text="The activity, which has the output and items.")
+    url = serializers.URLField(help_text="The URL of the activity.")
 
 
 class Direct(Resource):
-    """Runs one step at once, before everything queued, and answers with its outcome."""
+    """Direct requests, which run one step immediately and return its result."""
 
-    serializer_class = DirectAnswerSerializer
+    serializer_class = DirectResultSerializer
     needs: ClassVar[Mapping[str, str]] = {"create": RUN}
 
-    @extend_schema(request=DirectRequest, responses={200: DirectAnswerSerializer, **problems(409, 415)})
+    @extend_schema(request=DirectRun, responses={200: DirectResultSerializer, **problems(409, 415)})
     def create(self, request: Request) -> Response:
-        """Runs one step at once, before everything queued, and answers with its outcome.
+        """Run one step immediately, ahead of the queue, and return its result.
 
-        A step that fails is an answer like any other: look at `has_failed`. One direct request at a time has
-        the next seat of a pool; another one waits, and is then told to come back (409 with Retry-After).
-        There is no Idempotency-Key: what is asked for is carried out.
+        The response is 200 even if the step fails: check `has_failed`. Each pool serves one waiting direct
+        request at a time. Others wait up to `wait_seconds` and then get 409 with Retry-After. Idempotency
+        keys are not supported: repeating the request runs the step again.
         """
-        read = self.read(DirectRequest)
+        read = self.read(DirectRun)
         wait = read.pop("wait_seconds")
         step = named(read)
         try:
             answer = direct.run(step, initiator=self.by, timeout_seconds=wait, may=self.may)
         except direct.Busy as busy:
-            raise _taken(busy, "busy", busy.retry_after) from busy
+            raise _seat_problem(busy, "busy", busy.retry_after) from busy
         except direct.TimedOut as late:
-            raise _taken(late, "no-seat", 1) from late
+            raise _seat_problem(late, "no-seat", 1) from late
         except direct.Lost as lost:
             raise Problem(_sentence(lost), status_code=409, code="seat-lost") from lost
         return Response(self._body(answer))
 
-    def _body(self, answer: direct.Answer) -> dict[str, Any]:
+    def _body(self, answer: direct.DirectResult) -> dict[str, Any]:
         outcome, url = answer.outcome, reverse("api:activity-detail", args=[answer.activity_id])
         return {
             "status": outcome.status,
@@ -84,11 +89,12 @@ class Direct(Resource):
         }
 
 
-def _taken(why: Exception, code: str, seconds: int) -> Problem:
+def _seat_problem(why: Exception, code: str, seconds: int) -> Problem:
     headers = {"Retry-After": str(seconds)}
     return Problem(_sentence(why), status_code=409, code=code, headers=headers)
 
 
 def _sentence(why: Exception) -> str:
-    text = str(why)
-    return f"Not run: {text}." if text else "Its seat was given to others."
+    if not (text := str(why)):
+        return "The step lost its place in the pool before it could start."
+    return f"The direct request failed: {text}."

@@ -1,4 +1,4 @@
-"""Examples and shapes for the description of the API."""
+"""Examples and schemas for the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -6,38 +6,56 @@ from typing import Any
 
 from drf_spectacular.utils import OpenApiExample
 
-_DURATION = {"type": ["string", "integer"], "description": "Such as `90s`, `15m`, `1h30m`; or seconds."}
+_DURATION = {
+    "type": ["string", "integer"],
+    "description": "A duration, such as `90s`, `15m` or `1h30m`, or a number of seconds.",
+}
 _WORDS = {"type": "array", "items": {"type": "string"}}
 _OBJECTS = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
 
 SPEC: dict[str, Any] = {
     "type": "object",
     "description": (
-        "When it runs: the union of its rules, read on one time zone's clock, less what it excludes. "
-        "Without any rule it only runs when somebody starts it."
+        "When the schedule runs: the union of all rules, in one time zone, without the excluded times. "
+        "A schedule without rules runs only on request."
     ),
     "properties": {
         "cron": {**_WORDS, "description": "Cron expressions, such as `0 2 * * mon-fri`."},
         "every": {
             "type": "array",
             "items": {"anyOf": [_DURATION, {"type": "object", "additionalProperties": True}]},
-            "description": "Lengths of time, such as `15m`, or `{every, offset}`.",
+            "description": 'Intervals, such as `15m`, or `{"every": "1h", "offset": "10m"}`.',
         },
         "patterns": {
             **_OBJECTS,
-            "description": '`{"times": ["09:00"], "weekdays": "mon-fri"}`; `{every, from, until, weekdays}`.',
+            "description": "Times of day, such as "
+            '`{"times": ["09:00"], "weekdays": "mon-fri"}` or '
+            '`{"every": "15m", "from": "09:00", "until": "17:00", "weekdays": "mon-fri"}`.',
         },
-        "calendars": {**_OBJECTS, "description": '`{"hour": "9-17", "day_of_week": "mon-fri"}`.'},
-        "at": {**_WORDS, "description": "Single times."},
+        "calendars": {
+            **_OBJECTS,
+            "description": 'Calendar rules, such as `{"hour": "9-17", "day_of_week": "mon-fri"}`.',
+        },
+        "at": {**_WORDS, "description": "Single times, such as `2026-12-01T09:00:00Z`."},
         "exclude": {
             **_OBJECTS,
-            "description": 'Such as `{"calendar": "UK holidays"}`, `{"dates": "2026-12-24/2027-01-02"}`.',
+            "description": 'Times to leave out, such as `{"calendar": "UK holidays"}` or '
+            '`{"dates": "2026-12-24/2027-01-02"}`.',
         },
-        "start_at": {"type": ["string", "null"]},
-        "end_at": {"type": ["string", "null"]},
+        "start_at": {"type": ["string", "null"], "description": "No times before this."},
+        "end_at": {"type": ["string", "null"], "description": "No times after this."},
         "jitter": _DURATION,
-        "time_zone": {"type": "string", "description": "Such as `Europe/London`; UTC if it is not said."},
-        "dst": {"type": "string", "enum": ["cron", "literal"]},
+        "time_zone": {
+            "type": "string",
+            "description": "A time zone, such as `Europe/London`. The default is UTC.",
+        },
+        "dst": {
+            "type": "string",
+            "enum": ["cron", "literal"],
+            "description": "What happens when the clocks change. With `cron` (default), a fixed time runs "
+            "once: at the end of a gap, or at the first of two passes. With `literal`, a time that does not "
+            "exist is left out, and a time that exists twice runs twice.",
+        },
     },
     "additionalProperties": False,
     "example": {"cron": ["0 2 * * *"], "time_zone": "Europe/London"},
@@ -55,7 +73,7 @@ SCHEDULE = OpenApiExample(
         "tags": ["nightly"],
         "spec": {"cron": ["0 2 * * *"], "time_zone": "Europe/London"},
         "overlap": "skip",
-        "steps": [STEP, {**STEP, "index": 1, "name": "Tell"}],
+        "steps": [STEP, {**STEP, "index": 1, "name": "Notify"}],
     },
     request_only=True,
 )

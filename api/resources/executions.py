@@ -1,3 +1,5 @@
+"""Executions: runs of schedules and of job groups."""
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -17,9 +19,9 @@ from rest_framework.response import Response
 
 from activities.models import Activity
 from api.filtering import Filters, MomentFilter, WholeFilter
-from api.looking_back import PartByPart, Times
+from api.history_paging import HistoryPages, HistoryRange
 from api.reading import Strict
-from api.schema import IDEMPOTENCY_KEY, accepts
+from api.schema import IDEMPOTENCY_KEY, accepted
 from database import clock
 from execution import failure
 from execution.models import Execution, WorkerTask
@@ -30,7 +32,7 @@ from schedules.models import Occurrence, Overlap, Refused
 from schedules.permissions import RUN
 
 from .attempts import AttemptSerializer, InitiatorSerializer
-from .base import Listed
+from .base import ListedResource
 
 MOST_ATTEMPTS = 2_000
 STATES = ("in_progress", "cancelling", "completed", "failed", "cancelled")
@@ -41,27 +43,37 @@ CONDITIONS = {
     "failed": Q(status="failed"),
     "cancelled": Q(status="cancelled"),
 }
-# There are never many of those.
+# Few executions are in one of these states at any time.
 RUNNING = ("in_progress", "cancelling", "late")
 VIEW = "execution.view_execution"
 
 
 class ExecutionSerializer(serializers.ModelSerializer[Execution]):
-    schedule = serializers.IntegerField(source="schedule_id", allow_null=True, help_text="None: ad hoc.")
-    name = serializers.CharField(source="schedule_name", help_text="Of its schedule, or its own.")
+    schedule = serializers.IntegerField(
+        source="schedule_id", allow_null=True, help_text="The schedule; null for a job group."
+    )
+    name = serializers.CharField(
+        source="schedule_name", help_text="The name of the schedule or of the job group."
+    )
     state = serializers.ChoiceField(choices=["in_progress", "cancelling", "completed", "failed", "cancelled"])
-    is_late = serializers.SerializerMethodField(help_text="It has outlived its deadline.")
-    is_partial = serializers.SerializerMethodField(help_text="It failed, though some of its steps succeeded.")
+    is_late = serializers.SerializerMethodField(help_text="Whether it is still running after its deadline.")
+    is_partial = serializers.SerializerMethodField(
+        help_text="Whether it failed although some steps succeeded."
+    )
     initiator = InitiatorSerializer(source="activity")
-    activity = serializers.IntegerField(source="activity_id", help_text="The record of all of it.")
+    activity = serializers.IntegerField(
+        source="activity_id", help_text="The activity of the whole execution."
+    )
     occurrence = serializers.IntegerField(source="occurrence_id", allow_null=True)
     nominal_at = serializers.DateTimeField(
         source="occurrence.nominal_at",
         allow_null=True,
         default=None,
-        help_text="The time that it stands for.",
+        help_text="The scheduled time of this run.",
     )
-    retry_of = serializers.IntegerField(source="retry_of_id", allow_null=True)
+    retry_of = serializers.IntegerField(
+        source="retry_of_id", allow_null=True, help_text="The execution that this one retries."
+    )
 
     class Meta:
         model = Execution
@@ -88,7 +100,9 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
             "retry_of",
             "activity",
         )
-        extra_kwargs = {"current_index": {"help_text": "The group of steps that it has come to."}}
+        extra_kwargs = {
+            "current_index": {"help_text": "The index of the steps that are running, or ran last."}
+        }
 
     def get_is_late(self, execution: Execution) -> bool:
         return execution.is_late(clock.now())
@@ -99,31 +113,34 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
 
 class ExecutionProgressSerializer(serializers.Serializer[Any]):
     steps = serializers.IntegerField()
-    ended = serializers.IntegerField(help_text="How many steps run no more.")
+    ended = serializers.IntegerField(help_text="Number of steps that have ended.")
 
 
 class PlannedStepSerializer(serializers.Serializer[Any]):
-    line = serializers.IntegerField(help_text="Its place in the plan.")
-    index = serializers.IntegerField(help_text="Its group: steps with the same index run side by side.")
+    line = serializers.IntegerField(help_text="The position of the step in the plan.")
+    index = serializers.IntegerField(help_text="Steps with the same index run in parallel.")
     name = serializers.CharField()
-    task = serializers.UUIDField(help_text="Its id among the tasks, and its idempotency key.")
+    task = serializers.UUIDField(help_text="The id of the task, which is also its idempotency key.")
     step_type = serializers.CharField()
     config = serializers.DictField()
     pool = serializers.CharField()
     run_if = serializers.CharField()
     max_retries = serializers.IntegerField()
     state = serializers.CharField(
-        help_text="`waiting`, `queued`, `processing`, `cancelling`; then the status of its last attempt."
+        help_text="`waiting`, `queued`, `processing` or `cancelling`; later the status of the last attempt."
     )
-    wait_reason = serializers.CharField(help_text="Why it does not run yet, or who runs it.")
+    wait_reason = serializers.CharField(help_text="Why the step is not running yet, or which worker runs it.")
     reused = serializers.IntegerField(
-        allow_null=True, help_text="The activity whose outcome a retry took over instead of running it."
+        allow_null=True,
+        help_text="In a retry, the activity whose outcome was reused instead of running the step.",
     )
     attempts = AttemptSerializer(many=True)
 
 
 class ExecutionDetailSerializer(ExecutionSerializer):
-    on_failure = serializers.CharField(help_text="What becomes of the steps after one that failed.")
+    on_failure = serializers.CharField(
+        help_text="What happens to later steps after a failure: `stop`, `continue` or `skip`."
+    )
     progress = serializers.SerializerMethodField()
     steps = serializers.SerializerMethodField()
 
@@ -147,7 +164,7 @@ class ExecutionDetailSerializer(ExecutionSerializer):
 
 
 def steps_of(execution: Execution, *, now: datetime) -> list[dict[str, Any]]:
-    """The lines of its plan, each with what became of it and what it waits for."""
+    """Return the steps of the plan, each with its attempts and the reason it waits for."""
     attempts: dict[int | None, list[Activity]] = defaultdict(list)
     rows = Activity.objects.filter(parent=execution.activity_id).defer("traceback", "result", "details")
     for activity in rows.order_by("line", "attempt")[:MOST_ATTEMPTS]:
@@ -178,38 +195,51 @@ def _step(
     }
 
 
-class GroupDefinition(Strict[Any]):
+class NewExecution(Strict[Any]):
     name = serializers.CharField(max_length=200)
     steps = serializers.ListField(
         child=serializers.DictField(),
-        help_text="Each has the fields of a step; `name` may be left out. Or a `template` and what differs.",
+        help_text="Steps with the fields of a schedule's step. `name` is optional. A step may name a "
+        "`template` and only the fields that differ from it.",
     )
     mode = serializers.ChoiceField(
         choices=["sequential", "parallel", "steps"],
         default="steps",
-        help_text="`steps`: each says its `index`, and the same index runs side by side.",
+        help_text="`sequential` runs the steps one after the other, `parallel` all at once, and `steps` in "
+        "the order of their `index`, with steps of the same index in parallel.",
     )
-    on_failure = serializers.CharField(default="stop", help_text="`stop`, `continue` or `skip`.")
-    timeout_seconds = serializers.IntegerField(min_value=1, allow_null=True, default=None)
+    on_failure = serializers.CharField(
+        default="stop", help_text="What to do with later steps after a failure: `stop`, `continue` or `skip`."
+    )
+    timeout_seconds = serializers.IntegerField(
+        min_value=1,
+        allow_null=True,
+        default=None,
+        help_text="Time limit of the whole execution. Null: no limit.",
+    )
 
 
 class Reason(Strict[Any]):
-    reason = serializers.CharField(max_length=1_000, allow_blank=True, default="")
+    reason = serializers.CharField(
+        max_length=1_000, allow_blank=True, default="", help_text="The reason, which is kept in the history."
+    )
 
 
 class RetryOptions(Strict[Any]):
     whole = serializers.BooleanField(
-        default=False, help_text="All of it again, not only what did not succeed."
+        default=False, help_text="Run all steps again, not only those that did not succeed."
     )
     overlap = serializers.ChoiceField(
-        choices=Overlap.choices, required=False, help_text="If its schedule runs already; else as that says."
+        choices=Overlap.choices,
+        required=False,
+        help_text="What to do if the schedule is already running. The default is the schedule's own policy.",
     )
 
 
-class AcceptedSerializer(serializers.Serializer[Any]):
-    id = serializers.IntegerField(allow_null=True, help_text="The execution; none while it waits its turn.")
+class AcceptedExecutionSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField(allow_null=True, help_text="The execution; null until it starts.")
     state = serializers.CharField()
-    url = serializers.URLField(help_text="Where it can be watched; also in the header Location.")
+    url = serializers.URLField(help_text="Where to follow the execution; also in the header Location.")
 
 
 class ExecutionFilters(Filters):
@@ -228,11 +258,11 @@ class ExecutionFilters(Filters):
         return rows.partial() if value == "partial" else rows.filter(CONDITIONS[value])
 
 
-class Executions(Listed):
-    """Runs of plans, each frozen at its start: those of schedules, and groups of jobs without one.
+class Executions(ListedResource):
+    """List executions: runs of schedules and of job groups.
 
-    Filters other than `schedule`, `retry_of` and the states of what runs look through the history a part at
-    a time: a page may have few rows, or none, and still a `next`.
+    With filters other than `schedule`, `retry_of` and the states `in_progress`, `cancelling` and `late`, each
+    page searches a limited part of the history. Such a page may be short or empty and still have a `next`.
     """
 
     queryset = Execution.objects.all()
@@ -240,8 +270,8 @@ class Executions(Listed):
     filterset_class = ExecutionFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("-id",)
-    pagination_class = PartByPart
-    times = Times("started_at", "started_after", "started_before", reach=20_000)
+    pagination_class = HistoryPages
+    history_range = HistoryRange("started_at", "started_after", "started_before", reach=20_000)
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
         "retrieve": VIEW,
@@ -251,7 +281,7 @@ class Executions(Listed):
         "retry": RUN,
     }
 
-    def is_looked_for(self) -> bool:
+    def scans_history(self) -> bool:
         given = set(self.request.query_params) - {"cursor", "limit"}
         if self.request.query_params.get("state") in RUNNING:
             given -= {"state"}
@@ -270,40 +300,52 @@ class Executions(Listed):
 
     @extend_schema(responses=ExecutionDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One execution: its plan, the attempts of each step, and what each waits for."""
+        """Retrieve an execution with its steps and their attempts."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(
-        request=GroupDefinition, parameters=[IDEMPOTENCY_KEY], responses=accepts(AcceptedSerializer)
+        request=NewExecution, parameters=[IDEMPOTENCY_KEY], responses=accepted(AcceptedExecutionSerializer)
     )
     def create(self, request: Request) -> Response:
-        """A group of jobs without a schedule: one after the other, side by side, or by their indexes."""
-        read = self.read(GroupDefinition)
+        """Run a group of jobs without a schedule."""
+        read = self.read(NewExecution)
         submit = partial(Execution.objects.submit, **read, may=self.may, initiator=self.by, now=self.now)
         return self.once(lambda: self._accept(submit()))
 
-    @extend_schema(request=Reason, responses=accepts(AcceptedSerializer))
+    @extend_schema(request=Reason, responses=accepted(AcceptedExecutionSerializer))
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
-        """Steps that run are asked to stop, and nothing more starts but clean-up (`run_if: always`)."""
+        """Cancel an execution.
+
+        Running steps are asked to stop. No further steps start, except clean-up steps (`run_if: always`).
+        """
         execution, read = self.get_object(), self.read(Reason)
         if not execution.cancel(initiator=self.by, now=self.now, reason=read["reason"]):
-            raise _over(execution)
+            raise _already_ended(execution)
         return self._accept(self.get_object())
 
-    @extend_schema(request=Reason, responses=accepts(AcceptedSerializer))
+    @extend_schema(request=Reason, responses=accepted(AcceptedExecutionSerializer))
     @action(detail=True, methods=["post"])
     def terminate(self, request: Request, pk: str) -> Response:
-        """It ends at once, without clean-up: running steps are killed, and what they still say is lost."""
+        """Terminate an execution at once, without clean-up.
+
+        Running steps are killed, and their results are lost.
+        """
         execution, read = self.get_object(), self.read(Reason)
         if not execution.terminate(initiator=self.by, now=self.now, reason=read["reason"]):
-            raise _over(execution)
+            raise _already_ended(execution)
         return self._accept(self.get_object())
 
-    @extend_schema(request=RetryOptions, parameters=[IDEMPOTENCY_KEY], responses=accepts(AcceptedSerializer))
+    @extend_schema(
+        request=RetryOptions, parameters=[IDEMPOTENCY_KEY], responses=accepted(AcceptedExecutionSerializer)
+    )
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
-        """A new execution of what did not succeed, or of the whole, for the same time."""
+        """Retry an execution that has ended.
+
+        Starts a new execution for the same scheduled time. It runs the steps that did not succeed, or all
+        steps with `whole`.
+        """
         execution, read = self.get_object(), self.read(RetryOptions)
         return self.once(lambda: self._retry(execution, read))
 
@@ -319,5 +361,5 @@ class Executions(Listed):
         return self.accepted({"id": execution.pk, "state": execution.state}, url=url)
 
 
-def _over(execution: Execution) -> Refused:
-    return Refused(f"“{execution}” has ended already.")
+def _already_ended(execution: Execution) -> Refused:
+    return Refused(f"“{execution}” has already ended.")

@@ -1,4 +1,4 @@
-"""How a job without a schedule is asked for: queued, or run at once."""
+"""The fields of a job without a schedule, queued or run directly."""
 
 from __future__ import annotations
 
@@ -13,61 +13,92 @@ from schedules.models import Step
 from schedules.models.definition import YEAR_SECONDS
 
 
-class StepWriting(Strict[Any]):
-    """The fields of a step that stands alone; the models say which values make sense, and the defaults."""
+class JobFields(Strict[Any]):
+    """The fields of a single step. The models validate the values and set the defaults."""
 
     elsewhere: ClassVar = dict.fromkeys(OF_GROUPS, ALONE)
 
     template = serializers.CharField(
-        max_length=200, required=False, help_text="A template, which says what is not said here."
+        max_length=200,
+        required=False,
+        help_text="The name of a template, which provides the fields left out here.",
     )
     step_type = serializers.CharField(
-        max_length=40, required=False, help_text="Such as `http`, `sql`, `python`; without a template."
+        max_length=40,
+        required=False,
+        help_text="A step type, such as `http`, `sql` or `python`. Leave it out if `template` is set.",
     )
-    config = serializers.DictField(required=False, help_text="The settings of its step type.")
+    config = serializers.DictField(required=False, help_text="The settings of the step type.")
     name = serializers.CharField(
-        max_length=200, required=False, help_text="By default that of its template or step type."
+        max_length=200, required=False, help_text="The default is the name of the template or step type."
     )
-    timeout_seconds = serializers.IntegerField(min_value=1, max_value=YEAR_SECONDS, required=False)
-    pool = serializers.CharField(max_length=40, required=False)
-    resources = serializers.ListField(child=serializers.CharField(), required=False)
+    timeout_seconds = serializers.IntegerField(
+        min_value=1, max_value=YEAR_SECONDS, required=False, help_text="Time limit of each attempt."
+    )
+    pool = serializers.CharField(max_length=40, required=False, help_text="The pool to queue the job in.")
+    resources = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="The resources the job uses. Limits can restrict each of them.",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("template" in attrs) == ("step_type" in attrs):
-            told = "Either a template or a step type is needed, not both."
-            raise serializers.ValidationError({"step_type": told})
+            detail = "Send either “template” or “step_type”, not both."
+            raise serializers.ValidationError({"step_type": detail})
         return attrs
 
 
-class JobWriting(StepWriting):
-    elsewhere: ClassVar = StepWriting.elsewhere | {
-        "idempotency_key": "A job has no such field: send the header Idempotency-Key with the request."
+class NewJob(JobFields):
+    elsewhere: ClassVar = JobFields.elsewhere | {
+        "idempotency_key": "Send the header Idempotency-Key instead of this field."
     }
     priority = serializers.IntegerField(
-        min_value=-MOST_PRIORITY, max_value=MOST_PRIORITY, required=False, help_text="The highest goes first."
+        min_value=-MOST_PRIORITY,
+        max_value=MOST_PRIORITY,
+        required=False,
+        help_text="Jobs with a higher priority start first.",
     )
     max_failed_percent = serializers.IntegerField(
         min_value=0,
         max_value=100,
         required=False,
-        help_text="If more of its items fail, it completes with errors, which counts as a failure.",
+        help_text="If a larger percentage of the items fails, the job counts as failed.",
     )
-    max_retries = serializers.IntegerField(min_value=0, required=False)
-    retry_seconds = serializers.IntegerField(min_value=0, required=False)
-    retry_factor = serializers.FloatField(required=False)
-    retry_cap_seconds = serializers.IntegerField(min_value=0, required=False)
-    retry_jitter = serializers.IntegerField(min_value=0, required=False, help_text="Percent.")
-    retry_on = serializers.ListField(child=serializers.CharField(), required=False)
-    on_crash = serializers.ChoiceField(choices=Step.OnCrash.choices, required=False)
+    max_retries = serializers.IntegerField(
+        min_value=0, required=False, help_text="Number of retries after a failure."
+    )
+    retry_seconds = serializers.IntegerField(
+        min_value=0, required=False, help_text="The delay before the first retry."
+    )
+    retry_factor = serializers.FloatField(
+        required=False, help_text="The delay is multiplied by this factor for each further retry."
+    )
+    retry_cap_seconds = serializers.IntegerField(
+        min_value=0, required=False, help_text="The longest delay before a retry."
+    )
+    retry_jitter = serializers.IntegerField(
+        min_value=0, required=False, help_text="Random variation of the delay, in percent."
+    )
+    retry_on = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Retry only if the error contains one of these texts.",
+    )
+    on_crash = serializers.ChoiceField(
+        choices=Step.OnCrash.choices, required=False, help_text="What to do if the worker is lost."
+    )
     position = serializers.IntegerField(
         min_value=-FARTHEST_POSITION,
         max_value=FARTHEST_POSITION,
         required=False,
-        help_text="Among jobs of the same priority, the smaller goes first.",
+        help_text="Among jobs of the same priority, lower positions start first.",
     )
-    available_at = serializers.DateTimeField(required=False, help_text="Not before this time.")
+    available_at = serializers.DateTimeField(
+        required=False, help_text="The job does not start before this time."
+    )
     dedup_key = serializers.CharField(
         max_length=LONGEST_KEY,
         required=False,
-        help_text="While a job with the same key has not ended, this one is recorded as skipped.",
+        help_text="If a job with the same key has not ended yet, this job is recorded as skipped.",
     )

@@ -1,3 +1,5 @@
+"""Limits on how many tasks with the same key run at once."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,17 +14,17 @@ from rest_framework.response import Response
 
 from api.filtering import Filters, TextFilter
 from api.reading import Strict
-from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
+from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, created, deleted, retrieved, updated
 from api.versions import digest_of
 from execution.models import Limit
 from execution.models.limit import queue_at_rest
-from execution.queue.limited import usage
+from execution.queue.snapshot import usage
 
-from .base import Listed
+from .base import ListedResource
 
 
 class LimitSerializer(serializers.ModelSerializer[Limit]):
-    running = serializers.SerializerMethodField(help_text="How many tasks count for it just now.")
+    running = serializers.SerializerMethodField(help_text="Number of tasks that count towards the limit now.")
 
     class Meta:
         model = Limit
@@ -32,23 +34,27 @@ class LimitSerializer(serializers.ModelSerializer[Limit]):
         return int(self.context["usage"].get(limit.key, (0, 0))[0])
 
 
-class LimitWriting(Strict[Any]):
+class LimitUpdate(Strict[Any]):
     size = serializers.IntegerField(
-        min_value=0, max_value=100_000, help_text="0: nothing with this key starts."
+        min_value=0,
+        max_value=100_000,
+        help_text="Number of tasks that may run at once. With 0, no tasks with this key start.",
     )
     note = serializers.CharField(max_length=200, allow_blank=True, required=False)
 
 
-class LimitDefinition(LimitWriting):
-    key = serializers.CharField(max_length=100, help_text="Such as `global`, `pool:default`, `type:sql`.")
+class NewLimit(LimitUpdate):
+    key = serializers.CharField(
+        max_length=100, help_text="What to limit, such as `global`, `pool:default` or `type:sql`."
+    )
 
 
 class LimitFilters(Filters):
-    key = TextFilter(lookup_expr="istartswith", help_text="How the key begins.")
+    key = TextFilter(lookup_expr="istartswith", help_text="The beginning of the key.")
 
 
-class Limits(Listed):
-    """How many tasks with one key run at once."""
+class Limits(ListedResource):
+    """List the limits on how many tasks with the same key run at once."""
 
     queryset = Limit.objects.all()
     serializer_class = LimitSerializer
@@ -69,40 +75,43 @@ class Limits(Listed):
     def version_of(self, row: Limit) -> object:
         return digest_of(row.definition())
 
-    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(LimitSerializer))
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(LimitSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """A limit, and how many tasks count for it just now."""
+        """Retrieve a limit and how many tasks currently count towards it."""
         return super().retrieve(request, *args, **kwargs)
 
-    @extend_schema(request=LimitDefinition, parameters=[IDEMPOTENCY_KEY], responses=makes(LimitSerializer))
+    @extend_schema(request=NewLimit, parameters=[IDEMPOTENCY_KEY], responses=created(LimitSerializer))
     def create(self, request: Request) -> Response:
-        """Limit how many tasks with a key run at once."""
+        """Create a limit."""
         return self.once(self._define)
 
-    @extend_schema(request=LimitWriting, parameters=[IF_MATCH], responses=changes(LimitSerializer))
+    @extend_schema(request=LimitUpdate, parameters=[IF_MATCH], responses=updated(LimitSerializer))
     def partial_update(self, request: Request, key: str) -> Response:
-        """Change its size or its note."""
-        read = self.read(LimitWriting, partial=True)
+        """Change the size or the note of a limit."""
+        read = self.read(LimitUpdate, partial=True)
         with queue_at_rest():
-            limit = self._held()
+            limit = self._locked()
             limit.edit(changes=read, initiator=self.by, now=self.now)
-        return self.shown(limit, version=self.version_of(limit))
+        return self.respond_with(limit, version=self.version_of(limit))
 
-    @extend_schema(parameters=[IF_MATCH], responses=removes())
+    @extend_schema(parameters=[IF_MATCH], responses=deleted())
     def destroy(self, request: Request, key: str) -> Response:
-        """Remove it: as many as there is room for run at once."""
+        """Delete a limit.
+
+        From then on, only the seats of the workers restrict the tasks with this key.
+        """
         with transaction.atomic():
-            self._held()
+            self._locked()
         self.get_object().remove(initiator=self.by, now=self.now)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _define(self) -> Response:
-        limit = Limit.objects.define(**self.read(LimitDefinition), initiator=self.by, now=self.now)
-        return self.shown(limit, version=self.version_of(limit), code=status.HTTP_201_CREATED)
+        limit = Limit.objects.define(**self.read(NewLimit), initiator=self.by, now=self.now)
+        return self.respond_with(limit, version=self.version_of(limit), code=status.HTTP_201_CREATED)
 
-    def _held(self) -> Limit:
-        """Locked, so that nobody changes it between the look at its version and the change."""
+    def _locked(self) -> Limit:
+        """Lock the limit, so that its version is still current when it is changed."""
         self.queryset = Limit.objects.select_for_update(of=("self",), no_key=True)
         limit: Limit = self.get_object()
-        self.match(self.version_of(limit))
+        self.check_version(self.version_of(limit))
         return limit

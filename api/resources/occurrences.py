@@ -1,3 +1,5 @@
+"""Occurrences of a schedule, and the base class of what belongs to one schedule."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -9,18 +11,21 @@ from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
+from rest_framework.response import Response
 
 from api.filtering import Filters, MomentFilter, WholeFilter
 from schedules.models import Occurrence, Schedule
 
-from .base import Listed, Resource
+from .base import ListedResource, Resource
 
 
 class OccurrenceSerializer(serializers.ModelSerializer[Occurrence]):
-    """One nominal time, or one request, and its fate."""
+    """A scheduled time or a request to run, and what happened to it."""
 
-    execution = serializers.SerializerMethodField()
-    overlap = serializers.CharField(help_text="The policy that was asked for; empty: the schedule's own.")
+    execution = serializers.SerializerMethodField(help_text="The execution, if it was started.")
+    overlap = serializers.CharField(
+        help_text="The overlap policy that was requested. Empty: the schedule's own policy."
+    )
     initiator = serializers.CharField(source="initiator_name")
 
     class Meta:
@@ -54,13 +59,15 @@ class OccurrenceSerializer(serializers.ModelSerializer[Occurrence]):
 class OccurrenceFilters(Filters):
     status = filters.ChoiceFilter(choices=Occurrence.Status.choices)
     source = filters.ChoiceFilter(choices=Occurrence.Source.choices)
-    after = MomentFilter(field_name="nominal_at", lookup_expr="gte", help_text="This time or later.")
-    before = MomentFilter(field_name="nominal_at", lookup_expr="lt", help_text="Earlier than this.")
-    backfill = WholeFilter(field_name="backfill")
+    after = MomentFilter(
+        field_name="nominal_at", lookup_expr="gte", help_text="Scheduled at or after this time."
+    )
+    before = MomentFilter(field_name="nominal_at", lookup_expr="lt", help_text="Scheduled before this time.")
+    backfill = WholeFilter(field_name="backfill", help_text="The id of a backfill.")
 
 
-class OfSchedule(Resource):
-    """What belongs to one schedule."""
+class ScheduleResource(Resource):
+    """A resource that belongs to one schedule."""
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -76,8 +83,8 @@ class OfSchedule(Resource):
         return rows.none() if is_described else rows.filter(schedule=self.schedule)
 
 
-class Occurrences(OfSchedule, Listed):
-    """The ledger of a schedule: each of its times, and each request, with what became of it."""
+class Occurrences(ScheduleResource, ListedResource):
+    """List the occurrences of a schedule: every scheduled time and every request, with its outcome."""
 
     queryset = Occurrence.objects.select_related("execution").only(
         *(field.name for field in Occurrence._meta.concrete_fields), "execution__id", "execution__occurrence"
@@ -90,3 +97,7 @@ class Occurrences(OfSchedule, Listed):
         "list": "schedules.view_occurrence",
         "retrieve": "schedules.view_occurrence",
     }
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Retrieve an occurrence."""
+        return super().retrieve(request, *args, **kwargs)

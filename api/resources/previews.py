@@ -1,4 +1,4 @@
-"""Questions about schedules, also about ones that nobody has saved yet."""
+"""Previews of the times of schedules, and explanations of why a schedule ran or did not run."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from schedules.spec.moments import clock_reading
 from schedules.spec.timeline import TOO_MUCH, Effort
 
 from .base import Resource
-from .definitions import SpecField, UpcomingSerializer
+from .definitions import SpecField, UpcomingTimeSerializer
 
 MOST_TIMES = 100
 USUAL_TIMES = 10
 COUNT = OpenApiParameter(
     "count",
     {"type": "integer", "minimum": 1, "maximum": MOST_TIMES, "default": USUAL_TIMES},
-    description="How many times.",
+    description="Number of times to return.",
 )
 AT = OpenApiParameter(
     "at",
     OpenApiTypes.STR,
     required=True,
-    description="Such as `2026-12-01T09:00:00Z`; without an offset, on the clock of the schedule.",
+    description="A time, such as `2026-12-01T09:00:00Z`. Without an offset: in the schedule's time zone.",
     examples=[OpenApiExample("A time", "2026-12-01T09:00:00Z")],
 )
 
@@ -46,49 +46,59 @@ AT = OpenApiParameter(
 @extend_schema_serializer(
     examples=[OpenApiExample("A spec", {"spec": {"cron": ["30 2 * * *"], "time_zone": "Europe/London"}})]
 )
-class PreviewWriting(Strict[Any]):
+class SpecPreview(Strict[Any]):
     spec = SpecField()
-    count = serializers.IntegerField(min_value=1, max_value=MOST_TIMES, required=False)
+    count = serializers.IntegerField(
+        min_value=1, max_value=MOST_TIMES, required=False, help_text="Number of times to return."
+    )
     name = serializers.CharField(
         max_length=200,
         required=False,
-        help_text="Of a schedule that is not saved yet: its jitter follows from it.",
+        help_text="The name of a new schedule, which determines its jitter.",
     )
     schedule = serializers.IntegerField(
-        min_value=1, max_value=2**63 - 1, required=False, help_text="The schedule that would be edited."
+        min_value=1,
+        max_value=2**63 - 1,
+        required=False,
+        help_text="The id of the schedule to edit. The response then includes the changed times.",
     )
 
 
-class DifferenceSerializer(serializers.Serializer[Any]):
-    gone = serializers.ListField(child=serializers.DateTimeField())
-    added = serializers.ListField(child=serializers.DateTimeField())
+class ChangedTimesSerializer(serializers.Serializer[Any]):
+    gone = serializers.ListField(child=serializers.DateTimeField(), help_text="Times that would disappear.")
+    added = serializers.ListField(child=serializers.DateTimeField(), help_text="Times that would be new.")
 
 
 class PreviewSerializer(serializers.Serializer[Any]):
-    sentence = serializers.CharField()
+    sentence = serializers.CharField(help_text="The times of the schedule in words.")
     time_zone = serializers.CharField()
-    upcoming = UpcomingSerializer(many=True)
-    warnings = serializers.ListField(child=serializers.CharField(), help_text="What may surprise.")
-    difference = DifferenceSerializer(
-        allow_null=True, help_text="Of a schedule that would be edited: its times that would change."
+    upcoming = UpcomingTimeSerializer(many=True)
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="Possible surprises in the spec."
+    )
+    difference = ChangedTimesSerializer(
+        allow_null=True, help_text="How the times of the edited schedule would change."
     )
 
 
-class WhySerializer(serializers.Serializer[Any]):
+class TimeExplanationSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
-    local = serializers.CharField()
-    sentence = serializers.CharField()
+    local = serializers.CharField(help_text="The same time in the time zone of the schedule.")
+    sentence = serializers.CharField(help_text="The explanation.")
     occurrence = serializers.IntegerField(allow_null=True)
     execution = serializers.IntegerField(allow_null=True)
 
 
-class Inquiries(Resource):
+class PreviewActions(Resource):
     parameters = {"preview": ("count",), "why": ("at",)}
 
     @extend_schema(parameters=[COUNT], responses={200: PreviewSerializer, **problems(409)}, filters=False)
     @action(detail=True, pagination_class=None)
     def preview(self, request: Request, pk: str) -> Response:
-        """Its next times, with what changes of the clocks do to them; not those left out on request."""
+        """Preview the next times of a schedule.
+
+        Times that are skipped on request are not included.
+        """
         schedule: Schedule = self.get_object()
         count = limit_of(request, USUAL_TIMES, name="count", most=MOST_TIMES)
         with preview_effort(request) as effort:
@@ -104,17 +114,17 @@ class Inquiries(Resource):
 
     @extend_schema(
         operation_id="schedules_preview_spec",
-        request=PreviewWriting,
+        request=SpecPreview,
         responses={200: PreviewSerializer, **problems(404, 415)},
     )
     @action(detail=False, methods=["post"], url_path="preview", url_name="preview-spec")
     def preview_spec(self, request: Request) -> Response:
-        """What a spec would do, before it is saved: the sentence, the next times, what may surprise."""
-        read = self.read(PreviewWriting)
+        """Preview a spec before saving it."""
+        read = self.read(SpecPreview)
         schedule = Schedule.objects.get(pk=read["schedule"]) if "schedule" in read else None
         with preview_effort(request) as effort:
-            shown = self._preview(read, schedule, effort)
-        return Response(PreviewSerializer(shown).data)
+            result = self._preview(read, schedule, effort)
+        return Response(PreviewSerializer(result).data)
 
     def _preview(self, read: dict[str, Any], schedule: Schedule | None, effort: Effort) -> Preview:
         count = read.get("count", USUAL_TIMES)
@@ -126,10 +136,10 @@ class Inquiries(Resource):
         except SpecError as error:
             raise ValidationError({"spec": str(error)}) from error
 
-    @extend_schema(parameters=[AT], responses=WhySerializer, filters=False)
+    @extend_schema(parameters=[AT], responses=TimeExplanationSerializer, filters=False)
     @action(detail=True, pagination_class=None)
     def why(self, request: Request, pk: str) -> Response:
-        """Why it ran at a time, or did not, or whether it will."""
+        """Explain why a schedule did or did not run at a time, or whether it will."""
         schedule: Schedule = self.get_object()
         return Response(schedule.why(asked_time(request), now=self.now).as_json())
 
@@ -137,12 +147,12 @@ class Inquiries(Resource):
 def _notes(schedule: Schedule) -> list[str]:
     try:
         return list(schedule.compiled_spec.notes)
-    except SpecError as error:  # of a closed one, which nobody can mend any more
+    except SpecError as error:  # possible in closed schedules, which can no longer be edited
         return [str(error)]
 
 
 def asked_time(request: Request) -> datetime:
-    """A plus sign that nobody escaped arrives as a space."""
+    """Return the time in the parameter `at`. An unescaped plus sign arrives as a space."""
     text = re.sub(r" (?=[0-9]{2}:?[0-9]{2}$)", "+", request.query_params.get("at", ""))
     try:
         return clock_reading("", text)

@@ -1,7 +1,9 @@
+"""Reservations of seats by direct requests."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from django_filters import rest_framework as filters
@@ -12,13 +14,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters, TextFilter
-from api.schema import acts
+from api.schema import performed
 from execution.models import Reservation
 from execution.models.reservation import STATES
 from schedules.models import Refused
 from schedules.permissions import RUN
 
-from .base import Listed
+from .base import ListedResource
 from .executions import Reason
 
 VIEW = "execution.view_reservation"
@@ -27,10 +29,10 @@ VIEW = "execution.view_reservation"
 class ReservationSerializer(serializers.ModelSerializer[Reservation]):
     state = serializers.ChoiceField(choices=list(STATES), read_only=True)
     limits = serializers.ListField(
-        child=serializers.CharField(), read_only=True, help_text="The keys of the limits that it counts for."
+        child=serializers.CharField(), read_only=True, help_text="The keys of the limits it counts towards."
     )
     taken_at = serializers.DateTimeField(
-        read_only=True, allow_null=True, help_text="Since when its request runs; null while it waits."
+        read_only=True, allow_null=True, help_text="When the step started; null while the request is waiting."
     )
 
     class Meta:
@@ -58,10 +60,10 @@ class ReservationFilters(Filters):
         return rows.filter(STATES[value])
 
 
-class Reservations(Listed):
-    """The seats of pools that direct requests hold or wait for, and the last that each pool released.
+class Reservations(ListedResource):
+    """List the seats that direct requests use or wait for, and the last released one of each pool.
 
-    `POST direct` makes a reservation, runs its step in it and releases it.
+    `POST direct` creates a reservation, runs its step and releases the reservation.
     """
 
     queryset = Reservation.objects.all()
@@ -71,11 +73,18 @@ class Reservations(Listed):
     orderings = ("-created_at", "created_at")
     needs: ClassVar[Mapping[str, str]] = {"list": VIEW, "retrieve": VIEW, "release": RUN}
 
-    @extend_schema(request=Reason, responses=acts(ReservationSerializer))
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Retrieve a reservation."""
+        return super().retrieve(request, *args, **kwargs)
+
+    @extend_schema(request=Reason, responses=performed(ReservationSerializer))
     @action(detail=True, methods=["post"])
     def release(self, request: Request, pk: str) -> Response:
-        """Free its seat at once: its request is told that the seat was lost, and its step is stopped."""
+        """Release a reservation at once.
+
+        The step is stopped, and the direct request fails with 409 (`seat-lost`).
+        """
         reservation, read = self.get_object(), self.read(Reason)
         if not reservation.free(initiator=self.by, now=self.now, reason=read["reason"]):
-            raise Refused(f"The seat of “{reservation}” is free already.")
-        return self.shown(self.get_object())
+            raise Refused(f"The reservation “{reservation}” was already released.")
+        return self.respond_with(self.get_object())

@@ -1,3 +1,5 @@
+"""Revisions of a schedule's definition."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -18,50 +20,57 @@ from schedules.revisions import Revision, Revisions, compare
 from text.numbers import whole_number
 
 from .definitions import AnyField
-from .occurrences import OfSchedule
+from .occurrences import ScheduleResource
 
 OF_SCHEDULE = OpenApiParameter("schedule_id", OpenApiTypes.INT, OpenApiParameter.PATH)
-NUMBER = OpenApiParameter("number", OpenApiTypes.INT, OpenApiParameter.PATH, description="The first is 1.")
+NUMBER = OpenApiParameter(
+    "number",
+    OpenApiTypes.INT,
+    OpenApiParameter.PATH,
+    description="The number of the revision. The first revision is 1.",
+)
 AGAINST = OpenApiParameter(
     "against",
     {"type": "integer", "minimum": 1},
-    description="The number of the revision to compare it with; without it, the one before.",
+    description="The number of the revision to compare with. The default is the previous revision.",
 )
 
 
-class ChangeSerializer(serializers.Serializer[Any]):
-    """One difference; null: it is not there."""
+class DefinitionChangeSerializer(serializers.Serializer[Any]):
+    """A changed value; null where the value does not exist."""
 
-    path = serializers.CharField()
+    path = serializers.CharField(
+        help_text="The path of the changed field, such as `overlap` or `steps[0].name`."
+    )
     before = AnyField()
     after = AnyField()
 
 
-class RevisionListed(serializers.Serializer[Any]):
+class RevisionSummary(serializers.Serializer[Any]):
     number = serializers.IntegerField()
     at = serializers.DateTimeField()
     by = serializers.CharField(source="by.name")
     operation = serializers.CharField()
     message = serializers.CharField(allow_blank=True)
-    changes = ChangeSerializer(many=True)
+    changes = DefinitionChangeSerializer(many=True)
     activity = serializers.IntegerField(source="activity_id")
 
 
-class RevisionSerializer(RevisionListed):
-    definition = serializers.DictField(help_text="As it was from then on.")
+class RevisionSerializer(RevisionSummary):
+    definition = serializers.DictField(help_text="The definition after this change.")
 
 
-class DiffSerializer(serializers.Serializer[Any]):
+class RevisionDiffSerializer(serializers.Serializer[Any]):
     older = serializers.IntegerField()
     newer = serializers.IntegerField()
-    changes = ChangeSerializer(many=True)
+    changes = DefinitionChangeSerializer(many=True)
     text = serializers.CharField(
-        allow_blank=True, help_text="The same in lines that begin with space, - or +."
+        allow_blank=True, help_text="The changes as a text diff. Each line begins with a space, `-` or `+`."
     )
 
 
 class NumberedPages(KeysetPages):
-    """A cursor is the number of the revision that a page begins with."""
+    """Pages of revisions. The cursor is the number of the first revision on the page."""
 
     page_size = 25
 
@@ -89,8 +98,8 @@ class NumberedPages(KeysetPages):
         return first
 
 
-class RevisionsOfSchedule(OfSchedule):
-    """How its definition came to be: who changed what, and when, the newest first."""
+class RevisionsOfSchedule(ScheduleResource):
+    """List the revisions of a schedule's definition, the newest first."""
 
     serializer_class = RevisionSerializer
     pagination_class = NumberedPages
@@ -102,20 +111,20 @@ class RevisionsOfSchedule(OfSchedule):
         ("list", "retrieve", "diff"), "schedules.view_schedule"
     )
 
-    @extend_schema(parameters=[OF_SCHEDULE], responses=RevisionListed(many=True))
+    @extend_schema(parameters=[OF_SCHEDULE], responses=RevisionSummary(many=True))
     def list(self, request: Request, schedule_id: str) -> Response:
         page = self.paginate_queryset(self._revisions)
-        return self.get_paginated_response(RevisionListed(page, many=True).data)
+        return self.get_paginated_response(RevisionSummary(page, many=True).data)
 
     @extend_schema(parameters=[OF_SCHEDULE, NUMBER], responses=RevisionSerializer)
     def retrieve(self, request: Request, schedule_id: str, number: str) -> Response:
-        """The definition as it was from a change on, and what was changed."""
+        """Retrieve a revision: the definition after a change, and what was changed."""
         return Response(RevisionSerializer(self._revision(int(number))).data)
 
-    @extend_schema(parameters=[OF_SCHEDULE, NUMBER, AGAINST], responses=DiffSerializer, filters=False)
+    @extend_schema(parameters=[OF_SCHEDULE, NUMBER, AGAINST], responses=RevisionDiffSerializer, filters=False)
     @action(detail=True, pagination_class=None)
     def diff(self, request: Request, schedule_id: str, number: str) -> Response:
-        """What differs between two revisions."""
+        """Compare two revisions."""
         before = limit_of(request, max(int(number) - 1, 1), name="against", most=10**8)
         older, newer = (self._revision(each) for each in sorted((before, int(number))))
         body = {
@@ -124,7 +133,7 @@ class RevisionsOfSchedule(OfSchedule):
             "changes": compare(older.definition, newer.definition),
             "text": "\n".join(difference(older.definition, newer.definition)),
         }
-        return Response(DiffSerializer(body).data)
+        return Response(RevisionDiffSerializer(body).data)
 
     @property
     def _revisions(self) -> Revisions:
@@ -133,5 +142,5 @@ class RevisionsOfSchedule(OfSchedule):
     def _revision(self, number: int) -> Revision:
         revisions = self._revisions
         if not 1 <= number <= len(revisions):
-            raise NotFound(f"There is no revision {number}; the newest is {len(revisions)}.")
+            raise NotFound(f"Revision {number} was not found. The newest revision is {len(revisions)}.")
         return revisions[len(revisions) - number]

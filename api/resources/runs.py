@@ -1,3 +1,5 @@
+"""Runs of the producers and consumers of workflows."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +15,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters, FlagFilter, MomentFilter, TextFilter
-from api.looking_back import PartByPart, Times
+from api.history_paging import HistoryPages, HistoryRange
 from api.reading import Strict
-from api.schema import IDEMPOTENCY_KEY, accepts
+from api.schema import IDEMPOTENCY_KEY, accepted
 from workflows.failures import Status
 from workflows.models import Event, Handler, Run, Workflow
 from workflows.models.run import LARGE
-from workflows.operations import Approve, ItHappened, Reject, RetryRun, SkipRun
+from workflows.operations import Approve, MarkApplied, Reject, RetryRun, SkipRun
 
 from .attempts import AnyJson
-from .base import Listed
+from .base import ListedResource
 from .workflows import OPERATE, PHASE_NAMES, STATUSES
 
 VIEW = "workflows.view_run"
@@ -31,7 +33,7 @@ PHASE_STATES = ("done", "here", "ahead")
 WAYS_OUT = {
     "approve": Approve(),
     "reject": Reject(),
-    "reconcile": ItHappened(),
+    "reconcile": MarkApplied(),
     "skip": SkipRun(),
     "retry": RetryRun(),
 }
@@ -42,14 +44,19 @@ class RunSerializer(serializers.ModelSerializer[Run]):
     handler = serializers.CharField(source="handler.name")
     kind = serializers.ChoiceField(source="handler.kind", choices=Handler.Kind.choices)
     status = serializers.ChoiceField(choices=STATUSES)
-    phase = serializers.ChoiceField(choices=PHASE_NAMES, help_text="Where it is, or where it stopped.")
+    phase = serializers.ChoiceField(
+        choices=PHASE_NAMES, help_text="The current phase, or the phase in which the run stopped."
+    )
     effect = serializers.CharField(
-        help_text="Of its mutation: `in_flight` (nobody knows), `applied`, `failed`, `skipped`; empty: none."
+        help_text="The state of the mutation: `in_flight` (unknown), `applied`, `failed` or `skipped`. Empty "
+        "if there was none."
     )
     is_open = serializers.SerializerMethodField(
-        help_text="It runs, or is stuck: nothing else of its workflow runs before it is resolved."
+        help_text="Whether the run is in progress or stuck. Nothing else in its workflow runs until it ends."
     )
-    retry_of = serializers.IntegerField(source="retry_of_id", allow_null=True)
+    retry_of = serializers.IntegerField(
+        source="retry_of_id", allow_null=True, help_text="The previous attempt."
+    )
 
     class Meta:
         model = Run
@@ -79,7 +86,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
         return run.settled_at is None
 
 
-class PhaseSerializer(serializers.Serializer[Any]):
+class PhaseProgressSerializer(serializers.Serializer[Any]):
     phase = serializers.CharField()
     state = serializers.ChoiceField(choices=PHASE_STATES)
 
@@ -106,18 +113,20 @@ class RunEventSerializer(serializers.ModelSerializer[Event]):
 
 class RunEventsSerializer(serializers.Serializer[Any]):
     results = RunEventSerializer(many=True)
-    is_more = serializers.BooleanField(help_text=f"There are more than these {MOST_EVENTS}.")
+    is_more = serializers.BooleanField(help_text=f"Whether there are more than {MOST_EVENTS} events.")
 
 
 class RunDetailSerializer(RunSerializer):
-    ways_out = serializers.SerializerMethodField(help_text="What may be done while it is stuck.")
+    ways_out = serializers.SerializerMethodField(
+        help_text="The actions that can resolve the run while it is stuck."
+    )
     phases = serializers.SerializerMethodField()
-    attempts = serializers.SerializerMethodField(help_text="All that are linked, the first one first.")
-    reserved = serializers.SerializerMethodField(help_text="The events that it is about.")
-    published = serializers.SerializerMethodField(help_text="The events that it published.")
-    prepare_result = AnyJson(help_text="What `prepare` decided.")
-    mutation_result = AnyJson(help_text="What the change outside returned.")
-    activity = serializers.SerializerMethodField(help_text="Its record, which has its output.")
+    attempts = serializers.SerializerMethodField(help_text="All attempts, the first one first.")
+    reserved = serializers.SerializerMethodField(help_text="The events that the run consumes.")
+    published = serializers.SerializerMethodField(help_text="The events that the run published.")
+    prepare_result = AnyJson(help_text="What `prepare` returned.")
+    mutation_result = AnyJson(help_text="What the mutation returned.")
+    activity = serializers.SerializerMethodField(help_text="The activity, which has the output.")
 
     class Meta(RunSerializer.Meta):
         fields = (
@@ -132,12 +141,14 @@ class RunDetailSerializer(RunSerializer):
     def get_ways_out(self, run: Run) -> list[str]:
         return [name for name, operation in WAYS_OUT.items() if operation.applies(run)]
 
-    @extend_schema_field(PhaseSerializer(many=True))
+    @extend_schema_field(PhaseProgressSerializer(many=True))
     def get_phases(self, run: Run) -> list[dict[str, str]]:
-        """A producer has no phases between its first and its last."""
+        """Return the phases; a producer has only the first and the last one."""
         known = [PHASE_NAMES[0], PHASE_NAMES[-1]] if run.handler.is_producer else PHASE_NAMES
         here, is_over = PHASE_NAMES.index(run.phase), run.status == Status.COMMITTED
-        return [{"phase": each, "state": _reached(PHASE_NAMES.index(each), here, is_over)} for each in known]
+        return [
+            {"phase": each, "state": _phase_state(PHASE_NAMES.index(each), here, is_over)} for each in known
+        ]
 
     @extend_schema_field(RunAttemptSerializer(many=True))
     def get_attempts(self, run: Run) -> Any:
@@ -145,13 +156,13 @@ class RunDetailSerializer(RunSerializer):
 
     @extend_schema_field(RunEventsSerializer)
     def get_reserved(self, run: Run) -> Any:
-        """As it was prepared: the reservations themselves go on to the attempt that follows."""
+        """Return the events chosen by `prepare`; the reservations themselves pass on to the next attempt."""
         ids = (run.prepare_result or {}).get("reserve", [])[: MOST_EVENTS + 1]
-        return _some(Event.objects.filter(pk__in=ids))
+        return _first_events(Event.objects.filter(pk__in=ids))
 
     @extend_schema_field(RunEventsSerializer)
     def get_published(self, run: Run) -> Any:
-        return _some(run.published.all())
+        return _first_events(run.published.all())
 
     @extend_schema_field({"type": ["integer", "null"]})
     def get_activity(self, run: Run) -> int | None:
@@ -159,51 +170,58 @@ class RunDetailSerializer(RunSerializer):
         return activity.pk if activity else None
 
 
-def _reached(phase: int, here: int, is_over: bool) -> str:
+def _phase_state(phase: int, here: int, is_over: bool) -> str:
     if phase < here or (is_over and phase == here):
         return "done"
     return "here" if phase == here else "ahead"
 
 
-def _some(events: Any) -> Any:
+def _first_events(events: Any) -> Any:
     rows: Sequence[Event] = events.select_related("topic").defer("payload").order_by("pk")[: MOST_EVENTS + 1]
     found = list(rows)
-    shown = {"results": found[:MOST_EVENTS], "is_more": len(found) > MOST_EVENTS}
-    return RunEventsSerializer(shown).data
+    page = {"results": found[:MOST_EVENTS], "is_more": len(found) > MOST_EVENTS}
+    return RunEventsSerializer(page).data
 
 
-class RunNote(Strict[Any]):
+class ResolveOptions(Strict[Any]):
     note = serializers.CharField(
-        max_length=1_000, allow_blank=True, default="", help_text="Why; it stays with the record."
+        max_length=1_000, allow_blank=True, default="", help_text="The reason, which is kept in the history."
     )
 
 
-class Reconciliation(RunNote):
-    happened = serializers.BooleanField(help_text="Whether the change outside was made.")
+class ReconcileOptions(ResolveOptions):
+    happened = serializers.BooleanField(help_text="Whether the mutation was carried out.")
     result = AnyJson(
-        required=False, default=None, allow_null=True, help_text="What it would have returned, if it was."
+        required=False,
+        default=None,
+        allow_null=True,
+        help_text="If it was carried out, what the mutation would have returned.",
     )
 
 
-class RunAcceptedSerializer(serializers.Serializer[Any]):
+class AcceptedResolutionSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     status = serializers.ChoiceField(choices=STATUSES)
     followed_by = serializers.IntegerField(
-        allow_null=True, help_text="Its next attempt; none until that has begun."
+        allow_null=True, help_text="The next attempt; null until it starts."
     )
-    url = serializers.URLField(help_text="Of its next attempt, if that has begun; also in Location.")
+    url = serializers.URLField(
+        help_text="The next attempt, or this run until it starts; also in the header Location."
+    )
 
 
 class RunFilters(Filters):
     workflow = TextFilter(method="of_workflow", help_text="The slug of a workflow.")
     handler = TextFilter(field_name="handler__name", help_text="The name of a handler.")
     status = filters.ChoiceFilter(choices=[(each, each) for each in STATUSES], method="in_status")
-    is_open = FlagFilter(field_name="settled_at", lookup_expr="isnull", help_text="It runs, or is stuck.")
+    is_open = FlagFilter(
+        field_name="settled_at", lookup_expr="isnull", help_text="Whether the run is in progress or stuck."
+    )
     created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
     created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 
     def of_workflow(self, rows: Any, name: str, value: str) -> Any:
-        """By its id, which the index of its runs begins with."""
+        """Filter by the id of the workflow, for which there is an index."""
         return rows.filter(workflow=Workflow.objects.filter(slug=value).values("pk")[:1])
 
     def in_status(self, rows: Any, name: str, value: str) -> Any:
@@ -212,16 +230,18 @@ class RunFilters(Filters):
 
 
 HAPPENED = OpenApiExample(
-    "It did", value={"happened": True, "result": {"row": 17}, "note": "I looked."}, request_only=True
+    "The mutation was carried out",
+    value={"happened": True, "result": {"row": 17}, "note": "Row 17 exists."},
+    request_only=True,
 )
 NOTE = OpenApiExample("With a note", value={"note": "The token is renewed."}, request_only=True)
 
 
-class Runs(Listed):
-    """Each attempt of a handler: how far it came, what it took and gave, and what it waits for.
+class Runs(ListedResource):
+    """List the runs of producers and consumers, the newest first.
 
-    Filters other than `workflow`, `is_open=true` and `status=active` look through the history a part at a
-    time: a page may have few rows, or none, and still a `next`.
+    With filters other than `workflow`, `is_open=true` and `status=active`, each page searches a limited part
+    of the history. Such a page may be short or empty and still have a `next`.
     """
 
     queryset = Run.objects.all()
@@ -229,15 +249,15 @@ class Runs(Listed):
     filterset_class = RunFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("-id",)
-    pagination_class = PartByPart
-    times = Times("created_at", "created_after", "created_before", reach=20_000)
+    pagination_class = HistoryPages
+    history_range = HistoryRange("created_at", "created_after", "created_before", reach=20_000)
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
         "retrieve": VIEW,
         **dict.fromkeys(("approve", "reject", "reconcile", "skip", "retry"), OPERATE),
     }
 
-    def is_looked_for(self) -> bool:
+    def scans_history(self) -> bool:
         given = self.request.query_params
         is_short = given.get("is_open") == "true" or given.get("status") == Status.ACTIVE
         return not is_short and bool(set(given) - {"cursor", "limit", "workflow"})
@@ -251,48 +271,66 @@ class Runs(Listed):
 
     @extend_schema(responses=RunDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One run: its phases, the attempts before and after it, its events and its results."""
+        """Retrieve a run with its phases, attempts, events and results."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(
-        request=RunNote,
+        request=ResolveOptions,
         parameters=[IDEMPOTENCY_KEY],
-        responses=accepts(RunAcceptedSerializer),
+        responses=accepted(AcceptedResolutionSerializer),
         examples=[NOTE],
     )
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, pk: str) -> Response:
-        """It goes on where it stopped, with what it had prepared."""
-        return self._resolve(RunNote, Run.approve)
+        """Approve a stuck run.
 
-    @extend_schema(request=RunNote, parameters=[IDEMPOTENCY_KEY], responses=accepts(RunAcceptedSerializer))
-    @action(detail=True, methods=["post"])
-    def reject(self, request: Request, pk: str) -> Response:
-        """What it had prepared is left undone; if that is nothing, the workflow pauses."""
-        return self._resolve(RunNote, Run.reject)
+        The run continues where it stopped, with what it had prepared.
+        """
+        return self._resolve(ResolveOptions, Run.approve)
 
     @extend_schema(
-        request=Reconciliation,
+        request=ResolveOptions, parameters=[IDEMPOTENCY_KEY], responses=accepted(AcceptedResolutionSerializer)
+    )
+    @action(detail=True, methods=["post"])
+    def reject(self, request: Request, pk: str) -> Response:
+        """Reject a stuck run.
+
+        The prepared mutation is not carried out. If nothing was prepared, the workflow is paused.
+        """
+        return self._resolve(ResolveOptions, Run.reject)
+
+    @extend_schema(
+        request=ReconcileOptions,
         parameters=[IDEMPOTENCY_KEY],
-        responses=accepts(RunAcceptedSerializer),
+        responses=accepted(AcceptedResolutionSerializer),
         examples=[HAPPENED],
     )
     @action(detail=True, methods=["post"])
     def reconcile(self, request: Request, pk: str) -> Response:
-        """Says whether a mutation of unknown outcome happened."""
-        return self._resolve(Reconciliation, Run.reconcile)
+        """Report whether a mutation with unknown outcome was carried out."""
+        return self._resolve(ReconcileOptions, Run.reconcile)
 
-    @extend_schema(request=RunNote, parameters=[IDEMPOTENCY_KEY], responses=accepts(RunAcceptedSerializer))
+    @extend_schema(
+        request=ResolveOptions, parameters=[IDEMPOTENCY_KEY], responses=accepted(AcceptedResolutionSerializer)
+    )
     @action(detail=True, methods=["post"])
     def skip(self, request: Request, pk: str) -> Response:
-        """Leaves the mutation out: the events that it is about are skipped for good."""
-        return self._resolve(RunNote, Run.skip)
+        """Skip the mutation of a stuck run.
 
-    @extend_schema(request=RunNote, parameters=[IDEMPOTENCY_KEY], responses=accepts(RunAcceptedSerializer))
+        The events that the run consumes are skipped permanently.
+        """
+        return self._resolve(ResolveOptions, Run.skip)
+
+    @extend_schema(
+        request=ResolveOptions, parameters=[IDEMPOTENCY_KEY], responses=accepted(AcceptedResolutionSerializer)
+    )
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
-        """Its next attempt begins now, with all tries before it."""
-        return self._resolve(RunNote, Run.retry)
+        """Retry a stuck run now.
+
+        The next attempt starts with a full set of retries.
+        """
+        return self._resolve(ResolveOptions, Run.retry)
 
     def _resolve(self, serializer: type[Strict[Any]], verb: Callable[..., None]) -> Response:
         run, read = self.get_object(), self.read(serializer)
@@ -300,7 +338,7 @@ class Runs(Listed):
 
     def _resolved(self, run: Run, verb: Callable[..., None]) -> Response:
         verb(initiator=self.by, now=self.now)
-        # Not left to the commit: the answer says what follows.
+        # Started here and not on commit, because the response names the next attempt.
         run.workflow.start(self.now)
         run.refresh_from_db()
         followed_by = run.retries.order_by("pk").values_list("pk", flat=True).first()

@@ -1,3 +1,5 @@
+"""Schedules and the actions on them."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -17,14 +19,14 @@ from api.reading import Nothing, Strict
 from api.schema import (
     IDEMPOTENCY_KEY,
     IF_MATCH,
-    IF_MATCH_IF_SAID,
+    IF_MATCH_OPTIONAL,
     IF_NONE_MATCH,
-    accepts,
-    acts,
-    changes,
-    makes,
-    reads,
-    removes,
+    accepted,
+    created,
+    deleted,
+    performed,
+    retrieved,
+    updated,
 )
 from database import clock
 from execution.loops.invoker import trigger
@@ -33,43 +35,53 @@ from schedules.models import Occurrence, Overlap, Schedule, ScheduleQuerySet
 from schedules.models.occurrence import named_time
 from schedules.models.schedule import LONGEST_NOTE
 
-from .as_code import AsCode
-from .base import Listed
-from .definitions import NewSchedule, ScheduleDefinition, ScheduleListed, ScheduleSerializer
-from .previews import Inquiries
-from .together import ResumeWriting, Together
+from .as_code import AsCodeActions
+from .base import ListedResource
+from .bulk_pause import BulkPauseActions, ResumeOptions
+from .definitions import NewSchedule, ScheduleDefinition, ScheduleSerializer, ScheduleSummary
+from .previews import PreviewActions
 
-# What a schedule is shown with, besides its definition; whoever sends it back does not change it so.
-SHOWN_ONLY = ("id", "token", "state", "overview")
-WHICH = {**dict(Schedule.Status.choices), "open": "running and paused", "all": "also closed ones"}
+# Fields of the response that are not part of the definition. PUT ignores them.
+READ_ONLY = ("id", "token", "state", "overview")
+WHICH = {**dict(Schedule.Status.choices), "open": "active and paused", "all": "also closed ones"}
 
 
 class ScheduleFilters(Filters):
-    search = TextFilter(method="having", help_text="Part of the name or of the description.")
-    name = TextFilter(lookup_expr="iexact", help_text="The whole name.")
+    search = TextFilter(method="name_or_description", help_text="Part of the name or description.")
+    name = TextFilter(lookup_expr="iexact", help_text="The exact name, in upper or lower case.")
     status = filters.ChoiceFilter(
-        choices=list(WHICH.items()), method="standing", help_text="Without it: all but closed ones (`open`)."
+        choices=list(WHICH.items()),
+        method="with_status",
+        help_text="`open`, the default, leaves out closed schedules; `all` includes them.",
     )
-    tag = WordsFilter(method="tagged", help_text="Given several times: with all of them.")
+    tag = WordsFilter(method="tagged", help_text="A tag. Repeat the parameter to require several tags.")
     overlap = filters.ChoiceFilter(choices=Overlap.choices)
     last_outcome = filters.ChoiceFilter(
         choices=[(name, name) for name in ("completed", "failed", "cancelled")]
     )
-    is_overdue = FlagFilter(method="late", help_text="Whether its time has passed unseen.")
-    is_paused_by_failures = FlagFilter(method="paused_by_itself")
-    is_broken = FlagFilter(field_name="spec_error", lookup_expr="gt", method="broken")
+    is_overdue = FlagFilter(
+        method="overdue", help_text="Whether a time has passed without being processed by a scheduler."
+    )
+    is_paused_by_failures = FlagFilter(
+        method="paused_by_failures", help_text="Whether the schedule paused itself after failures."
+    )
+    is_broken = FlagFilter(
+        field_name="spec_error", lookup_expr="gt", method="broken", help_text="Whether the spec is invalid."
+    )
     next_run_after = MomentFilter(field_name="next_run_at", lookup_expr="gte")
     next_run_before = MomentFilter(field_name="next_run_at", lookup_expr="lt")
-    calendar = WholeFilter(field_name="shared_calendars", help_text="The id of a calendar that it names.")
+    calendar = WholeFilter(
+        field_name="shared_calendars", help_text="The id of a calendar that the schedule uses."
+    )
 
     def filter_queryset(self, queryset: QuerySet[Schedule]) -> QuerySet[Schedule]:
         rows = super().filter_queryset(queryset)
         return rows if self.form.cleaned_data.get("status") else rows.exclude(status=Schedule.Status.CLOSED)
 
-    def having(self, rows: ScheduleQuerySet, name: str, value: str) -> QuerySet[Schedule]:
+    def name_or_description(self, rows: ScheduleQuerySet, name: str, value: str) -> QuerySet[Schedule]:
         return rows.filter(Q(name__icontains=value) | Q(description__icontains=value))
 
-    def standing(self, rows: ScheduleQuerySet, name: str, value: str) -> QuerySet[Schedule]:
+    def with_status(self, rows: ScheduleQuerySet, name: str, value: str) -> QuerySet[Schedule]:
         if value == "all":
             return rows
         return rows.open() if value == "open" else rows.filter(status=value)
@@ -77,11 +89,11 @@ class ScheduleFilters(Filters):
     def tagged(self, rows: ScheduleQuerySet, name: str, value: list[str]) -> QuerySet[Schedule]:
         return rows.tagged(*value)
 
-    def late(self, rows: ScheduleQuerySet, name: str, value: bool) -> QuerySet[Schedule]:
+    def overdue(self, rows: ScheduleQuerySet, name: str, value: bool) -> QuerySet[Schedule]:
         overdue = Schedule.objects.overdue(clock.now())
         return rows.filter(pk__in=overdue) if value else rows.exclude(pk__in=overdue)
 
-    def paused_by_itself(self, rows: ScheduleQuerySet, name: str, value: bool) -> QuerySet[Schedule]:
+    def paused_by_failures(self, rows: ScheduleQuerySet, name: str, value: bool) -> QuerySet[Schedule]:
         paused = Schedule.objects.paused_by_failures()
         return rows.filter(pk__in=paused) if value else rows.exclude(pk__in=paused)
 
@@ -89,55 +101,59 @@ class ScheduleFilters(Filters):
         return rows.exclude(spec_error="") if value else rows.filter(spec_error="")
 
 
-class RunWriting(Strict[Any]):
+class RunOptions(Strict[Any]):
     overlap = serializers.ChoiceField(
-        choices=Overlap.choices, required=False, help_text="Instead of the schedule's own policy."
+        choices=Overlap.choices,
+        required=False,
+        help_text="An overlap policy to use instead of the schedule's own.",
     )
     at = serializers.DateTimeField(
-        required=False, help_text="The time that the run stands for, if that is not now."
+        required=False, help_text="The nominal time of the run. The default is now."
     )
 
 
-class PauseWriting(Strict[Any]):
+class PauseOptions(Strict[Any]):
     note = serializers.CharField(
         max_length=LONGEST_NOTE,
         allow_blank=True,
         required=False,
-        help_text="Why, for whoever finds it paused.",
+        help_text="The reason for the pause.",
     )
-    until = serializers.DateTimeField(required=False, allow_null=True, help_text="It then resumes by itself.")
+    until = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="When to resume automatically. Null: not automatically."
+    )
 
 
-class UnskipWriting(Strict[Any]):
-    at = serializers.DateTimeField(help_text="A time that was to be left out.")
+class UnskipOptions(Strict[Any]):
+    at = serializers.DateTimeField(help_text="The skipped time.")
 
 
-class SkippedSerializer(serializers.Serializer[Any]):
-    at = serializers.DateTimeField()
-    token = serializers.IntegerField()
+class SkippedTimeSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField(help_text="The time that is skipped, or no longer skipped.")
+    token = serializers.IntegerField(help_text="The new version of the schedule.")
 
 
-class RequestedRunSerializer(serializers.Serializer[Any]):
-    """A run that was asked for; without an execution it waits for its turn."""
+class AcceptedRunSerializer(serializers.Serializer[Any]):
+    """A requested run of a schedule."""
 
-    occurrence = serializers.IntegerField()
+    occurrence = serializers.IntegerField(help_text="The occurrence that records the request.")
     status = serializers.ChoiceField(choices=Occurrence.Status.choices)
-    execution = serializers.IntegerField(allow_null=True)
-    url = serializers.URLField()
+    execution = serializers.IntegerField(allow_null=True, help_text="The execution; null until it starts.")
+    url = serializers.URLField(help_text="Where to follow the run; also in the header Location.")
 
 
-class Schedules(Inquiries, AsCode, Together, Listed):
-    """What runs, and when."""
+class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource):
+    """List schedules."""
 
     queryset = Schedule.objects.all()
     serializer_class = ScheduleSerializer
     filterset_class = ScheduleFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("name", "-name", "id", "-id")
-    parameters = {**Inquiries.parameters, **AsCode.parameters}
+    parameters = {**PreviewActions.parameters, **AsCodeActions.parameters}
     needs: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("list", "retrieve", "preview", "preview_spec", "why"), "schedules.view_schedule"),
-        **AsCode.needs,
+        **AsCodeActions.needs,
         "create": "schedules.add_schedule",
         "update": "schedules.change_schedule",
         "partial_update": "schedules.change_schedule",
@@ -151,71 +167,76 @@ class Schedules(Inquiries, AsCode, Together, Listed):
         return rows.defer("last_result") if self.action == "list" else rows
 
     def get_serializer_class(self) -> Any:
-        return ScheduleListed if self.action == "list" else ScheduleSerializer
+        return ScheduleSummary if self.action == "list" else ScheduleSerializer
 
     def version_of(self, row: Schedule) -> object:
         return row.token
 
-    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(ScheduleSerializer))
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(ScheduleSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One schedule: its definition, its state, and what goes on around it."""
+        """Retrieve a schedule with its definition, state and current activity."""
         return super().retrieve(request, *args, **kwargs)
 
-    @extend_schema(request=NewSchedule, parameters=[IDEMPOTENCY_KEY], responses=makes(ScheduleSerializer))
+    @extend_schema(request=NewSchedule, parameters=[IDEMPOTENCY_KEY], responses=created(ScheduleSerializer))
     def create(self, request: Request) -> Response:
-        """Define a schedule, checked as a whole."""
+        """Create a schedule."""
         read = self.read(NewSchedule)
         return self.once(lambda: self._define(read))
 
     def _define(self, read: dict[str, Any]) -> Response:
         schedule = Schedule.objects.define(**read, may=self.may, initiator=self.by, now=self.now)
         url = reverse("api:schedule-detail", args=[schedule.pk])
-        return self.shown(schedule, version=schedule.token, code=status.HTTP_201_CREATED, url=url)
+        return self.respond_with(schedule, version=schedule.token, code=status.HTTP_201_CREATED, url=url)
 
-    @extend_schema(request=ScheduleDefinition, parameters=[IF_MATCH], responses=changes(ScheduleSerializer))
+    @extend_schema(request=ScheduleDefinition, parameters=[IF_MATCH], responses=updated(ScheduleSerializer))
     def update(self, request: Request, pk: str) -> Response:
-        """Replace its definition.
+        """Replace the definition of a schedule.
 
-        What is left out gets its default. What GET shows besides the definition (id, token, state, overview)
-        may be sent along, and is ignored.
+        Fields that are left out get their defaults. The read-only fields of the GET response (`id`, `token`,
+        `state`, `overview`) may be included and are ignored.
         """
-        read = self.read(ScheduleDefinition, self.written(shown_only=SHOWN_ONLY))
+        read = self.read(ScheduleDefinition, self.editable_body(read_only=READ_ONLY))
         usual = Schedule()
         return self._edit({name: read.get(name, getattr(usual, name)) for name in Schedule.EDITABLE}, read)
 
-    @extend_schema(request=ScheduleDefinition, parameters=[IF_MATCH], responses=changes(ScheduleSerializer))
+    @extend_schema(request=ScheduleDefinition, parameters=[IF_MATCH], responses=updated(ScheduleSerializer))
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Change some of its fields; steps are replaced all together."""
+        """Change fields of a schedule.
+
+        If `steps` is included, it replaces all steps.
+        """
         read = self.read(ScheduleDefinition, partial=True)
         return self._edit({name: read[name] for name in Schedule.EDITABLE if name in read}, read)
 
-    @extend_schema(parameters=[IF_MATCH], responses=removes())
+    @extend_schema(parameters=[IF_MATCH], responses=deleted())
     def destroy(self, request: Request, pk: str) -> Response:
-        """Close it for good.
+        """Close a schedule permanently.
 
-        What is pending is cancelled, what is running goes on, its history stays and its name becomes free.
+        Pending occurrences are cancelled and running executions continue. The history is kept, and the name
+        can be used again.
         """
         schedule = self.get_object()
-        self.match(schedule.token)
+        self.check_version(schedule.token)
         schedule.close(initiator=self.by, now=self.now, token=schedule.token)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     @extend_schema(
-        request=RunWriting,
-        parameters=[IDEMPOTENCY_KEY, IF_MATCH_IF_SAID],
-        responses=accepts(RequestedRunSerializer),
+        request=RunOptions,
+        parameters=[IDEMPOTENCY_KEY, IF_MATCH_OPTIONAL],
+        responses=accepted(AcceptedRunSerializer),
     )
     @action(detail=True, methods=["post"])
     def run(self, request: Request, pk: str) -> Response:
-        """Run it now.
+        """Run a schedule now.
 
-        Refused (409) with the execution in the way as `blocked_by`, if its overlap policy is to skip.
+        If the overlap policy is `skip` and an execution is running, the request is refused (409) and
+        `blocked_by` names that execution.
         """
-        read = self.read(RunWriting)
+        read = self.read(RunOptions)
         return self.once(lambda: self._run(read))
 
     def _run(self, read: dict[str, Any]) -> Response:
-        schedule, _ = self._named()
+        schedule, _ = self._schedule_and_token()
         occurrence = trigger(schedule, initiator=self.by, now=self.now, **read)
         execution = getattr(occurrence, "execution", None)
         body = {
@@ -223,42 +244,56 @@ class Schedules(Inquiries, AsCode, Together, Listed):
             "status": occurrence.status,
             "execution": execution.pk if execution else None,
         }
-        route = ("api:execution-detail", [execution.pk]) if execution else _ledger(occurrence)
+        route = ("api:execution-detail", [execution.pk]) if execution else _occurrence_route(occurrence)
         return self.accepted(body, url=reverse(route[0], args=route[1]))
 
-    @extend_schema(request=PauseWriting, parameters=[IF_MATCH_IF_SAID], responses=acts(ScheduleSerializer))
+    @extend_schema(
+        request=PauseOptions, parameters=[IF_MATCH_OPTIONAL], responses=performed(ScheduleSerializer)
+    )
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, pk: str) -> Response:
-        """Let automatic runs wait; their times are still recorded, and what is running goes on."""
-        return self._changed("pause", **self.read(PauseWriting))
+        """Pause a schedule.
 
-    @extend_schema(request=ResumeWriting, parameters=[IF_MATCH_IF_SAID], responses=acts(ScheduleSerializer))
+        Automatic runs do not start, their times are still recorded, and running executions continue.
+        """
+        return self._perform("pause", **self.read(PauseOptions))
+
+    @extend_schema(
+        request=ResumeOptions, parameters=[IF_MATCH_OPTIONAL], responses=performed(ScheduleSerializer)
+    )
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, pk: str) -> Response:
-        """Let automatic runs start again."""
-        return self._changed("resume", discard=self.read(ResumeWriting).get("missed") == "discard")
+        """Resume a paused schedule."""
+        return self._perform("resume", discard=self.read(ResumeOptions).get("missed") == "discard")
 
-    @extend_schema(request=Nothing, parameters=[IF_MATCH_IF_SAID], responses=acts(SkippedSerializer))
+    @extend_schema(
+        request=Nothing, parameters=[IF_MATCH_OPTIONAL], responses=performed(SkippedTimeSerializer)
+    )
     @action(detail=True, methods=["post"], url_path="skip-next", url_name="skip-next")
     def skip_next(self, request: Request, pk: str) -> Response:
-        """Leave out its next automatic time; asked again, the one after it."""
+        """Skip the next automatic time of a schedule.
+
+        Each further request skips the time after the last skipped one.
+        """
         self.read(Nothing)
-        schedule, token = self._named()
+        schedule, token = self._schedule_and_token()
         at = schedule.skip_next(initiator=self.by, now=self.now, token=token)
         return Response({"at": named_time(at), "token": schedule.token})
 
-    @extend_schema(request=UnskipWriting, parameters=[IF_MATCH_IF_SAID], responses=acts(SkippedSerializer))
+    @extend_schema(
+        request=UnskipOptions, parameters=[IF_MATCH_OPTIONAL], responses=performed(SkippedTimeSerializer)
+    )
     @action(detail=True, methods=["post"])
     def unskip(self, request: Request, pk: str) -> Response:
-        """Let a time occur after all."""
-        at = self.read(UnskipWriting)["at"]
-        schedule, token = self._named()
+        """Undo the skipping of a time."""
+        at = self.read(UnskipOptions)["at"]
+        schedule, token = self._schedule_and_token()
         schedule.unskip(at, initiator=self.by, now=self.now, token=token)
         return Response({"at": named_time(at), "token": schedule.token})
 
     def _edit(self, fields: Mapping[str, Any], read: Mapping[str, Any]) -> Response:
         schedule = self.get_object()
-        self.match(schedule.token)
+        self.check_version(schedule.token)
         schedule.edit(
             token=schedule.token,
             changes=fields,
@@ -267,18 +302,18 @@ class Schedules(Inquiries, AsCode, Together, Listed):
             initiator=self.by,
             now=self.now,
         )
-        return self.shown(schedule, version=schedule.token)
+        return self.respond_with(schedule, version=schedule.token)
 
-    def _changed(self, verb: str, **asked: Any) -> Response:
-        schedule, token = self._named()
-        getattr(schedule, verb)(initiator=self.by, now=self.now, token=token, **asked)
-        return self.shown(schedule, version=schedule.token)
+    def _perform(self, verb: str, **options: Any) -> Response:
+        schedule, token = self._schedule_and_token()
+        getattr(schedule, verb)(initiator=self.by, now=self.now, token=token, **options)
+        return self.respond_with(schedule, version=schedule.token)
 
-    def _named(self) -> tuple[Schedule, int | None]:
-        """With its token, if the request says which version it is about."""
+    def _schedule_and_token(self) -> tuple[Schedule, int | None]:
+        """Return the schedule, and its token if the request has an If-Match header."""
         schedule: Schedule = self.get_object()
-        return schedule, schedule.token if self.match_if_said(schedule.token) else None
+        return schedule, schedule.token if self.check_version_if_given(schedule.token) else None
 
 
-def _ledger(occurrence: Occurrence) -> tuple[str, list[int]]:
+def _occurrence_route(occurrence: Occurrence) -> tuple[str, list[int]]:
     return "api:schedule-occurrence-detail", [occurrence.schedule_id, occurrence.pk]

@@ -1,3 +1,5 @@
+"""Secrets: encrypted values that steps refer to by name."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,22 +17,18 @@ from rest_framework.response import Response
 from api.filtering import Filters, TextFilter
 from api.permissions import can
 from api.reading import Strict
-from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, changes, makes, reads, removes
+from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, created, deleted, retrieved, updated
 from api.versions import digest_of
 from schedules.models import Secret
 
-from .base import Listed
+from .base import ListedResource
+from .definitions import ScheduleReferenceSerializer
 
 MOST_USERS = 100
 
 
-class UserOfSecret(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-
-
-class SecretListed(serializers.ModelSerializer[Secret]):
-    changed_at = serializers.DateTimeField(help_text="When its value was set.")
+class SecretSummary(serializers.ModelSerializer[Secret]):
+    changed_at = serializers.DateTimeField(help_text="When the value was last set.")
 
     class Meta:
         model = Secret
@@ -38,41 +36,47 @@ class SecretListed(serializers.ModelSerializer[Secret]):
         read_only_fields = fields
 
 
-class SecretSerializer(SecretListed):
+class SecretSerializer(SecretSummary):
     used_by = serializers.SerializerMethodField(
-        help_text="The first open schedules with steps that refer to it; null if you may not see schedules."
+        help_text=f"Open schedules whose steps use the secret, at most {MOST_USERS}. Null if you may not "
+        "view schedules."
     )
 
-    class Meta(SecretListed.Meta):
-        fields = (*SecretListed.Meta.fields, "used_by")  # type: ignore[assignment]
+    class Meta(SecretSummary.Meta):
+        fields = (*SecretSummary.Meta.fields, "used_by")  # type: ignore[assignment]
         read_only_fields = fields  # type: ignore[assignment]
 
-    @extend_schema_field(UserOfSecret(many=True, allow_null=True))
+    @extend_schema_field(ScheduleReferenceSerializer(many=True, allow_null=True))
     def get_used_by(self, secret: Secret) -> Any:
         if not can(self.context["request"], "schedules.view_schedule"):
             return None
-        return UserOfSecret(secret.used_by()[:MOST_USERS], many=True).data
+        return ScheduleReferenceSerializer(secret.used_by()[:MOST_USERS], many=True).data
 
 
-class SecretWriting(Strict[Any]):
+class SecretUpdate(Strict[Any]):
     value = serializers.CharField(
         write_only=True,
         trim_whitespace=False,
-        help_text="At least 4 characters, at most 64 KiB. Never shown again.",
+        help_text="The value: at least 4 characters, at most 64 KiB. It is never shown again.",
     )
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
 
 
-class SecretDefinition(SecretWriting):
-    name = serializers.CharField(max_length=64, help_text="Steps refer to it as `{{ secrets.name }}`.")
+class NewSecret(SecretUpdate):
+    name = serializers.CharField(
+        max_length=64, help_text="The name. Steps refer to the secret as `{{ secrets.name }}`."
+    )
 
 
 class SecretFilters(Filters):
-    name = TextFilter(lookup_expr="startswith", help_text="How the name begins.")
+    name = TextFilter(lookup_expr="startswith", help_text="The beginning of the name.")
 
 
-class Secrets(Listed):
-    """Values that steps refer to by name. They can be set and replaced, never read."""
+class Secrets(ListedResource):
+    """List the secrets.
+
+    Values can be set and replaced, but never read.
+    """
 
     queryset = Secret.objects.all()
     serializer_class = SecretSerializer
@@ -88,50 +92,55 @@ class Secrets(Listed):
     }
 
     def get_serializer_class(self) -> Any:
-        return SecretListed if self.action == "list" else SecretSerializer
+        return SecretSummary if self.action == "list" else SecretSerializer
 
     def version_of(self, row: Secret) -> object:
-        """The encrypted value differs each time that a value is set, which a time would not."""
+        """Return a version that includes the encrypted value, which differs each time a value is set."""
         return digest_of([row.description, row.token])
 
-    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(SecretSerializer))
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(SecretSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """A secret without its value, and which schedules use it."""
+        """Retrieve a secret, without its value, and the schedules that use it."""
         return super().retrieve(request, *args, **kwargs)
 
-    @extend_schema(request=SecretDefinition, parameters=[IDEMPOTENCY_KEY], responses=makes(SecretSerializer))
+    @extend_schema(request=NewSecret, parameters=[IDEMPOTENCY_KEY], responses=created(SecretSerializer))
     @method_decorator(sensitive_variables())
     def create(self, request: Request) -> Response:
-        """Define a secret."""
-        read = self.read(SecretDefinition)
+        """Create a secret."""
+        read = self.read(NewSecret)
         return self.once(lambda: self._define(read))
 
     @sensitive_variables()
     def _define(self, read: dict[str, Any]) -> Response:
         secret = Secret.objects.define(**read, initiator=self.by, now=self.now)
         url = reverse("api:secret-detail", args=[secret.name])
-        return self.shown(secret, version=self.version_of(secret), code=status.HTTP_201_CREATED, url=url)
+        return self.respond_with(
+            secret, version=self.version_of(secret), code=status.HTTP_201_CREATED, url=url
+        )
 
-    @extend_schema(request=SecretWriting, parameters=[IF_MATCH], responses=changes(SecretSerializer))
+    @extend_schema(request=SecretUpdate, parameters=[IF_MATCH], responses=updated(SecretSerializer))
     @method_decorator(sensitive_variables())
     def partial_update(self, request: Request, name: str) -> Response:
-        """Set a new value or description; what is left out stays."""
-        read = self.read(SecretWriting, partial=True)
+        """Set a new value or description of a secret."""
+        read = self.read(SecretUpdate, partial=True)
         with transaction.atomic():
-            secret = self._held()
+            secret = self._locked()
             secret.edit(**read, initiator=self.by, now=self.now)
-        return self.shown(secret, version=self.version_of(secret))
+        return self.respond_with(secret, version=self.version_of(secret))
 
-    @extend_schema(parameters=[IF_MATCH], responses=removes())
+    @extend_schema(parameters=[IF_MATCH], responses=deleted())
     def destroy(self, request: Request, name: str) -> Response:
-        """Delete it and its value; refused (409) while a schedule or template uses it."""
+        """Delete a secret.
+
+        Refused (409) while a schedule or template uses it.
+        """
         with transaction.atomic():
-            self._held().remove(initiator=self.by, now=self.now)
+            self._locked().remove(initiator=self.by, now=self.now)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    def _held(self) -> Secret:
-        """Locked, so that its version is still the same when it is changed."""
+    def _locked(self) -> Secret:
+        """Lock the secret, so that its version is still current when it is changed."""
         self.queryset = Secret.objects.lock()
         secret: Secret = self.get_object()
-        self.match(self.version_of(secret))
+        self.check_version(self.version_of(secret))
         return secret

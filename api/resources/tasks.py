@@ -1,3 +1,5 @@
+"""The queue of tasks: steps of executions and single jobs."""
+
 from __future__ import annotations
 
 import uuid
@@ -6,20 +8,20 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError
-from django.http import Http404
 from django.urls import reverse
 from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from activities.models import Activity
-from api.errors import said
+from api.errors import errors_by_field
 from api.filtering import Filters, TextFilter, WholeFilter
 from api.reading import Nothing, Strict
-from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, reads
+from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepted, performed, retrieved, updated
 from api.versions import digest_of
 from execution.models import Execution, Job, WorkerTask
 from execution.models.adhoc import first_wrong, named
@@ -29,35 +31,36 @@ from schedules.models import Refused
 from schedules.permissions import RUN, NotYours
 
 from .attempts import AnyJson, AttemptSerializer
-from .base import Listed, Resource
+from .base import ListedResource, Resource
 from .executions import Reason
-from .jobs import JobWriting
+from .jobs import NewJob
 
 MOST_JOBS = 1_000
 VIEW = "execution.view_workertask"
-STARTED = "has been started meanwhile, or has ended"
 
 
 class TaskSerializer(serializers.Serializer[Any]):
-    id = serializers.UUIDField(source="key", help_text="Its id for life, and its idempotency key.")
+    id = serializers.UUIDField(
+        source="key", help_text="The id of the task for all attempts, and its idempotency key."
+    )
     name = serializers.CharField()
     step_type = serializers.CharField(source="step.step_type", default="")
     state = serializers.CharField(
-        help_text="`waiting`, `queued`, `processing`, `cancelling`; then the status of its last attempt."
+        help_text="`waiting`, `queued`, `processing` or `cancelling`; later the status of the last attempt."
     )
-    wait_reason = serializers.CharField(help_text="Why it does not run yet, or who runs it.")
+    wait_reason = serializers.CharField(help_text="Why the task is not running yet, or which worker runs it.")
     execution = serializers.IntegerField(
-        source="execution_id", allow_null=True, help_text="None: it is a single job."
+        source="execution_id", allow_null=True, help_text="The execution; null for a single job."
     )
     pool = serializers.CharField()
     priority = serializers.IntegerField()
     position = serializers.IntegerField()
     attempt = serializers.IntegerField()
-    available_at = serializers.DateTimeField(help_text="Since when, or from when on, it may start.")
+    available_at = serializers.DateTimeField(help_text="The earliest time the task may start.")
     created_at = serializers.DateTimeField()
     claimed_at = serializers.DateTimeField(allow_null=True)
     worker = serializers.UUIDField(source="worker_id", allow_null=True)
-    activity = serializers.IntegerField(source="activity_id", help_text="The record of its last attempt.")
+    activity = serializers.IntegerField(source="activity_id", help_text="The activity of the last attempt.")
 
 
 class TaskDetailSerializer(serializers.Serializer[Any]):
@@ -66,22 +69,22 @@ class TaskDetailSerializer(serializers.Serializer[Any]):
     state = serializers.CharField()
     is_final = serializers.BooleanField(source="last.is_final")
     wait_reason = serializers.CharField()
-    execution = serializers.IntegerField(allow_null=True, help_text="None: it is a single job.")
-    queued = TaskSerializer(allow_null=True, help_text="Its place in the queue; none once it has ended.")
+    execution = serializers.IntegerField(allow_null=True, help_text="The execution; null for a single job.")
+    queued = TaskSerializer(allow_null=True, help_text="The queue entry; null once the task has ended.")
     message = serializers.CharField(source="last.message")
     error = serializers.CharField(source="last.error")
     result = AnyJson(source="last.result")
     attempts = AttemptSerializer(many=True)
 
 
-class Found:
-    """A task by the id that it keeps for life: while it is queued with its row, and then without."""
+class TaskRecord:
+    """A task with its attempts, and with its queue entry as long as it has one."""
 
     def __init__(self, key: uuid.UUID) -> None:
         self.key = key
         self.attempts = list(Activity.objects.filter(task_key=key).order_by("attempt"))
         if not self.attempts:
-            raise Http404(f"There is no task {key}.")
+            raise NotFound(f"Task {key} was not found.")
         rows = WorkerTask.objects.select_related("worker", "execution").defer("execution__plan")
         self.queued: Any = rows.filter(activity__task_key=key).first()
         self.execution = self._execution()
@@ -94,8 +97,8 @@ class Found:
     def state(self) -> str:
         return str(self.queued.state if self.queued else self.last.status)
 
-    def say_why(self, now: datetime) -> Found:
-        _say_why([self.queued] if self.queued else [], now)
+    def with_wait_reason(self, now: datetime) -> TaskRecord:
+        _add_wait_reasons([self.queued] if self.queued else [], now)
         return self
 
     @property
@@ -109,32 +112,39 @@ class Found:
         return parents.values_list("pk", flat=True).first()
 
 
-class JobsDefinition(Strict[Any]):
-    jobs = serializers.ListField(child=JobWriting(), min_length=1, max_length=MOST_JOBS)
+class NewJobs(Strict[Any]):
+    jobs = serializers.ListField(child=NewJob(), min_length=1, max_length=MOST_JOBS)
 
 
-class TaskWriting(Strict[Any]):
+class TaskUpdate(Strict[Any]):
     priority = serializers.IntegerField(min_value=-MOST_PRIORITY, max_value=MOST_PRIORITY)
 
 
-class Order(Strict[Any]):
+class TaskOrder(Strict[Any]):
     ids = serializers.ListField(
-        child=serializers.UUIDField(), min_length=1, max_length=MOST_JOBS, help_text="The first goes first."
+        child=serializers.UUIDField(),
+        min_length=1,
+        max_length=MOST_JOBS,
+        help_text="The ids of the tasks in the order in which they should start.",
     )
 
 
-class ReorderedSerializer(serializers.Serializer[Any]):
-    moved = serializers.IntegerField(help_text="How many of them have not started yet.")
+class ReorderResultSerializer(serializers.Serializer[Any]):
+    moved = serializers.IntegerField(
+        help_text="Number of tasks that were moved. Tasks that have started are left out."
+    )
 
 
-class QueuedSerializer(serializers.Serializer[Any]):
-    id = serializers.UUIDField()
+class QueuedJobSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField(help_text="The id of the task.")
     state = serializers.CharField()
-    url = serializers.URLField()
+    url = serializers.URLField(help_text="Where to follow the task; also in the header Location.")
 
 
 class QueuedJobsSerializer(serializers.Serializer[Any]):
-    ids = serializers.ListField(child=serializers.UUIDField(), help_text="In the order of the request.")
+    ids = serializers.ListField(
+        child=serializers.UUIDField(), help_text="The ids of the tasks, in the order of the request."
+    )
     url = serializers.URLField()
 
 
@@ -145,8 +155,8 @@ class TaskFilters(Filters):
     worker = filters.UUIDFilter(field_name="worker_id")
 
 
-class Tasks(Listed):
-    """The queue: steps of executions and single jobs, from their first attempt to the end of their last."""
+class Tasks(ListedResource):
+    """List the tasks in the queue: steps of executions and single jobs that have not ended."""
 
     queryset = WorkerTask.objects.all()
     serializer_class = TaskSerializer
@@ -165,94 +175,110 @@ class Tasks(Listed):
 
     def paginate_queryset(self, queryset: Any) -> Any:
         rows = super().paginate_queryset(queryset)
-        _say_why(rows or [], self.now)
+        _add_wait_reasons(rows or [], self.now)
         return rows
 
     def get_serializer_class(self) -> Any:
         return TaskSerializer if self.action == "list" else TaskDetailSerializer
 
-    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(TaskDetailSerializer))
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(TaskDetailSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One task, by the id that it keeps for life: its place in the queue, its attempts, its result."""
-        return self._shown(self._found())
+        """Retrieve a task with its attempts and result.
 
-    @extend_schema(request=JobWriting, parameters=[IDEMPOTENCY_KEY], responses=accepts(QueuedSerializer))
+        The id stays valid after the task has left the queue.
+        """
+        return self._respond_with_task(self._record())
+
+    @extend_schema(request=NewJob, parameters=[IDEMPOTENCY_KEY], responses=accepted(QueuedJobSerializer))
     def create(self, request: Request) -> Response:
-        """Queues one job."""
-        wanted = [named(self.read(JobWriting))]
-        return self.once(lambda: self._queue(wanted))
+        """Queue a job."""
+        jobs = [named(self.read(NewJob))]
+        return self.once(lambda: self._queue(jobs))
 
-    def _queue(self, wanted: list[dict[str, Any]]) -> Response:
-        [key] = WorkerTask.objects.enqueue(wanted, may=self.may, initiator=self.by, now=self.now)
+    def _queue(self, jobs: list[dict[str, Any]]) -> Response:
+        [key] = WorkerTask.objects.enqueue(jobs, may=self.may, initiator=self.by, now=self.now)
         return accept_task(self, key)
 
-    @extend_schema(
-        request=JobsDefinition, parameters=[IDEMPOTENCY_KEY], responses=accepts(QueuedJobsSerializer)
-    )
+    @extend_schema(request=NewJobs, parameters=[IDEMPOTENCY_KEY], responses=accepted(QueuedJobsSerializer))
     @action(detail=False, methods=["post"])
     def batch(self, request: Request) -> Response:
-        """Queues several jobs at once, or none of them."""
-        wanted = [named(job) for job in self.read(JobsDefinition)["jobs"]]
-        return self.once(lambda: self._queue_all(wanted))
+        """Queue several jobs at once.
 
-    def _queue_all(self, wanted: list[dict[str, Any]]) -> Response:
+        If one job is invalid, none is queued.
+        """
+        jobs = [named(job) for job in self.read(NewJobs)["jobs"]]
+        return self.once(lambda: self._queue_all(jobs))
+
+    def _queue_all(self, jobs: list[dict[str, Any]]) -> Response:
         try:
-            keys = WorkerTask.objects.enqueue(wanted, may=self.may, initiator=self.by, now=self.now)
+            keys = WorkerTask.objects.enqueue(jobs, may=self.may, initiator=self.by, now=self.now)
         except NotYours:
             raise
         except ValidationError:
-            self._blame(wanted)
+            self._raise_for_job(jobs)
             raise
         return self.accepted({"ids": [str(key) for key in keys]}, url=reverse("api:task-list"))
 
-    @extend_schema(request=TaskWriting, parameters=[IF_MATCH], responses=changes(TaskDetailSerializer))
+    @extend_schema(request=TaskUpdate, parameters=[IF_MATCH], responses=updated(TaskDetailSerializer))
     def partial_update(self, request: Request, id: str) -> Response:
-        """Among what waits in a pool, the highest priority goes first."""
-        read, found = self.read(TaskWriting), self._found()
-        self.match(self._version(found))
-        return self._change(found, lambda task, **by: task.prioritise(read["priority"], **by))
+        """Change the priority of a task.
 
-    @extend_schema(request=Nothing, responses=acts(TaskDetailSerializer))
+        In each pool, tasks with a higher priority start first.
+        """
+        read, record = self.read(TaskUpdate), self._record()
+        self.check_version(self._version(record))
+        return self._change(record, lambda task, **by: task.prioritise(read["priority"], **by))
+
+    @extend_schema(request=Nothing, responses=performed(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def front(self, request: Request, id: str) -> Response:
-        """It goes before all others of its pool and priority."""
+        """Move a task before all others of its pool and priority."""
         self.read(Nothing)
-        return self._change(self._found(), WorkerTask.move_to_front)
+        return self._change(self._record(), WorkerTask.move_to_front)
 
-    @extend_schema(request=Nothing, responses=acts(TaskDetailSerializer))
+    @extend_schema(request=Nothing, responses=performed(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def back(self, request: Request, id: str) -> Response:
-        """It goes after all others of its pool and priority that are there now."""
+        """Move a task behind all others of its pool and priority."""
         self.read(Nothing)
-        return self._change(self._found(), WorkerTask.move_to_back)
+        return self._change(self._record(), WorkerTask.move_to_back)
 
-    @extend_schema(request=Nothing, responses=acts(TaskDetailSerializer))
+    @extend_schema(request=Nothing, responses=performed(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def hasten(self, request: Request, id: str) -> Response:
-        """Ends the delay before a retry, or the wait for the time that it was queued for."""
-        self.read(Nothing)
-        return self._change(self._found(), WorkerTask.hasten, why="does not wait for a time")
+        """Start a delayed task without further delay.
 
-    @extend_schema(request=Order, responses=acts(ReorderedSerializer))
+        Ends the delay before a retry, or the wait for `available_at`.
+        """
+        self.read(Nothing)
+        return self._change(self._record(), WorkerTask.hasten, why="is not delayed")
+
+    @extend_schema(request=TaskOrder, responses=performed(ReorderResultSerializer))
     @action(detail=False, methods=["post"])
     def reorder(self, request: Request) -> Response:
-        """These go first, in this order, among what waits in their pool with the same priority."""
-        ids = self.read(Order)["ids"]
+        """Move tasks to the front in the given order.
+
+        Only tasks of the same pool and priority change places.
+        """
+        ids = self.read(TaskOrder)["ids"]
         return Response({"moved": WorkerTask.objects.reorder(ids, initiator=self.by, now=self.now)})
 
-    @extend_schema(request=Reason, responses=accepts(QueuedSerializer))
+    @extend_schema(request=Reason, responses=accepted(QueuedJobSerializer))
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, id: str) -> Response:
-        """Of a single job: before it starts at once; while it runs, it is asked to stop."""
+        """Cancel a single job.
+
+        A queued job is cancelled at once. A running job is asked to stop.
+        """
         job, read = self._job(), self.read(Reason)
         if not job.cancel(initiator=self.by, now=self.now, reason=read["reason"]):
-            raise Refused(f"“{job.activity.target_name}” has ended already.")
+            raise Refused(f"“{job.activity.target_name}” has already ended.")
         return accept_task(self, job.key)
 
-    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(QueuedSerializer))
+    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepted(QueuedJobSerializer))
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, id: str) -> Response:
-        """One more attempt of a single job that failed or was cancelled."""
+        """Retry a single job that failed or was cancelled."""
         self.read(Nothing)
         return self.once(self._retry)
 
@@ -261,46 +287,46 @@ class Tasks(Listed):
         job.retry(initiator=self.by, now=self.now)
         return accept_task(self, job.key)
 
-    def _blame(self, jobs: list[dict[str, Any]]) -> None:
-        """Raises the same about the job that it is about."""
+    def _raise_for_job(self, jobs: list[dict[str, Any]]) -> None:
+        """Raise the error of the first invalid job under its number."""
         if wrong := first_wrong(jobs, initiator=self.by, now=self.now):
             number, error = wrong
-            raise serializers.ValidationError({"jobs": {str(number): said(error)}}) from error
+            raise serializers.ValidationError({"jobs": {str(number): errors_by_field(error)}}) from error
 
     def _change(
         self,
-        found: Found,
+        record: TaskRecord,
         verb: Callable[..., bool],
         *,
-        why: str = "has been started meanwhile, or has ended",
+        why: str = "has already started or ended",
     ) -> Response:
-        if found.queued is None or not verb(found.queued, initiator=self.by, now=self.now):
-            raise Refused(f"“{found.last.target_name}” {why}: nothing was changed.")
-        return self._shown(self._found())
+        if record.queued is None or not verb(record.queued, initiator=self.by, now=self.now):
+            raise Refused(f"“{record.last.target_name}” {why}. Nothing was changed.")
+        return self._respond_with_task(self._record())
 
-    def _shown(self, found: Found) -> Response:
-        return self.shown(found.say_why(self.now), version=self._version(found))
+    def _respond_with_task(self, record: TaskRecord) -> Response:
+        return self.respond_with(record.with_wait_reason(self.now), version=self._version(record))
 
-    def _version(self, found: Found) -> str:
-        place = (found.queued.priority, found.queued.position) if found.queued else None
-        return digest_of([found.state, len(found.attempts), place])
+    def _version(self, record: TaskRecord) -> str:
+        place = (record.queued.priority, record.queued.position) if record.queued else None
+        return digest_of([record.state, len(record.attempts), place])
 
-    def _found(self) -> Found:
-        return Found(self._key())
+    def _record(self) -> TaskRecord:
+        return TaskRecord(self._key())
 
     def _job(self) -> Job:
         key = self._key()
         job = Job.find(key)
         if job is None:
-            execution = Found(key).execution
-            raise Refused(f"This task is a step of execution {execution}: cancel or retry that.")
+            execution = TaskRecord(key).execution
+            raise Refused(f"This task is a step of execution {execution}. Cancel or retry the execution.")
         return job
 
     def _key(self) -> uuid.UUID:
         try:
             return uuid.UUID(self.kwargs["id"])
         except ValueError:
-            raise Http404("This is no id of a task.") from None
+            raise NotFound("The task id is not a valid UUID.") from None
 
 
 def accept_task(view: Resource, key: uuid.UUID) -> Response:
@@ -309,7 +335,7 @@ def accept_task(view: Resource, key: uuid.UUID) -> Response:
     return view.accepted(body, url=reverse("api:task-detail", args=[key]))
 
 
-def _say_why(tasks: list[Any], now: datetime) -> None:
+def _add_wait_reasons(tasks: list[Any], now: datetime) -> None:
     why = reasons(tasks, now=now)
     for task in tasks:
         task.wait_reason = why.get(task.pk, "")

@@ -1,3 +1,5 @@
+"""Task templates, which steps and jobs refer to."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -18,22 +20,22 @@ from api.reading import Nothing, Strict
 from api.schema import (
     IDEMPOTENCY_KEY,
     IF_MATCH,
-    IF_MATCH_IF_SAID,
+    IF_MATCH_OPTIONAL,
     IF_NONE_MATCH,
-    accepts,
-    acts,
-    changes,
-    makes,
-    reads,
+    accepted,
+    created,
+    performed,
+    retrieved,
+    updated,
 )
 from execution.models import WorkerTask
 from schedules import permissions
 from schedules.models import TaskTemplate
 
-from .base import Listed
-from .definitions import ObjectField, WordsField
+from .base import ListedResource
+from .definitions import ObjectField, ScheduleReferenceSerializer, WordsField
 from .examples import STEP
-from .tasks import QueuedSerializer, accept_task
+from .tasks import QueuedJobSerializer, accept_task
 
 MOST_USERS = 100
 EXAMPLE = OpenApiExample(
@@ -43,15 +45,16 @@ EXAMPLE = OpenApiExample(
 )
 
 
-class UserOfTemplate(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-
-
-class TemplateChange(Strict[Any], serializers.ModelSerializer[TaskTemplate]):
-    config = ObjectField(required=False, help_text="The settings of its type.")
-    retry_on = WordsField(required=False, max_length=10)
-    resources = WordsField(required=False, max_length=10)
+class TemplateUpdate(Strict[Any], serializers.ModelSerializer[TaskTemplate]):
+    config = ObjectField(required=False, help_text="The settings of the step type.")
+    retry_on = WordsField(
+        required=False, max_length=10, help_text="Retry only if the error contains one of these texts."
+    )
+    resources = WordsField(
+        required=False,
+        max_length=10,
+        help_text="The resources the step uses. Limits can restrict each of them.",
+    )
 
     class Meta:
         model = TaskTemplate
@@ -59,12 +62,12 @@ class TemplateChange(Strict[Any], serializers.ModelSerializer[TaskTemplate]):
 
 
 @shaped(examples=[EXAMPLE])
-class TemplateDefinition(TemplateChange):
-    class Meta(TemplateChange.Meta):
+class TemplateDefinition(TemplateUpdate):
+    class Meta(TemplateUpdate.Meta):
         fields = ("name", *TaskTemplate.EDITABLE)
 
 
-class TemplateListed(serializers.ModelSerializer[TaskTemplate]):
+class TemplateSummary(serializers.ModelSerializer[TaskTemplate]):
     config = ObjectField()
     retry_on = WordsField()
     resources = WordsField()
@@ -75,16 +78,18 @@ class TemplateListed(serializers.ModelSerializer[TaskTemplate]):
         read_only_fields = fields
 
 
-class TemplateSerializer(TemplateListed):
-    used_by = serializers.SerializerMethodField(help_text="The first open schedules with steps of it.")
+class TemplateSerializer(TemplateSummary):
+    used_by = serializers.SerializerMethodField(
+        help_text=f"Open schedules that use the template, at most {MOST_USERS}."
+    )
 
-    class Meta(TemplateListed.Meta):
-        fields = (*TemplateListed.Meta.fields, "used_by")
+    class Meta(TemplateSummary.Meta):
+        fields = (*TemplateSummary.Meta.fields, "used_by")
         read_only_fields = fields
 
-    @extend_schema_field(UserOfTemplate(many=True))
+    @extend_schema_field(ScheduleReferenceSerializer(many=True))
     def get_used_by(self, template: TaskTemplate) -> Any:
-        return UserOfTemplate(template.used_by()[:MOST_USERS], many=True).data
+        return ScheduleReferenceSerializer(template.used_by()[:MOST_USERS], many=True).data
 
 
 class TemplateFilters(Filters):
@@ -93,8 +98,8 @@ class TemplateFilters(Filters):
     step_type = TextFilter()
 
 
-class Templates(Listed):
-    """What steps that are alike have in common, in one place."""
+class Templates(ListedResource):
+    """List the task templates."""
 
     queryset = TaskTemplate.objects.all()
     serializer_class = TemplateSerializer
@@ -109,56 +114,66 @@ class Templates(Listed):
     }
 
     def get_serializer_class(self) -> Any:
-        return TemplateListed if self.action == "list" else TemplateSerializer
+        return TemplateSummary if self.action == "list" else TemplateSerializer
 
     def version_of(self, row: TaskTemplate) -> object:
         return row.token
 
-    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(TemplateSerializer))
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(TemplateSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """A template, and which schedules have steps of it."""
+        """Retrieve a template and the schedules that use it."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(
-        request=TemplateDefinition, parameters=[IDEMPOTENCY_KEY], responses=makes(TemplateSerializer)
+        request=TemplateDefinition, parameters=[IDEMPOTENCY_KEY], responses=created(TemplateSerializer)
     )
     def create(self, request: Request) -> Response:
-        """Define a template."""
+        """Create a template."""
         read = self.read(TemplateDefinition)
         return self.once(lambda: self._define(read))
 
     def _define(self, read: dict[str, Any]) -> Response:
         template = TaskTemplate.objects.define(**read, **self._who)
         url = reverse("api:template-detail", args=[template.pk])
-        return self.shown(template, version=template.token, code=status.HTTP_201_CREATED, url=url)
+        return self.respond_with(template, version=template.token, code=status.HTTP_201_CREATED, url=url)
 
-    @extend_schema(request=TemplateDefinition, parameters=[IF_MATCH], responses=changes(TemplateSerializer))
+    @extend_schema(request=TemplateDefinition, parameters=[IF_MATCH], responses=updated(TemplateSerializer))
     def update(self, request: Request, pk: str) -> Response:
-        """Replace it; its name stays. What is left out gets its default; steps of it change with it."""
-        written = self.written(shown_only=("id", "token", "status", "used_by"))
+        """Replace a template.
+
+        Fields that are left out get their defaults. The name cannot be changed. Steps that use the template
+        change with it.
+        """
+        written = self.editable_body(read_only=("id", "token", "status", "used_by"))
         return self._edit(TaskTemplate().definition() | self.read(TemplateDefinition, written))
 
-    @extend_schema(request=TemplateChange, parameters=[IF_MATCH], responses=changes(TemplateSerializer))
+    @extend_schema(request=TemplateUpdate, parameters=[IF_MATCH], responses=updated(TemplateSerializer))
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Change some of its fields; the steps of open schedules that refer to it change with it."""
-        return self._edit(self.read(TemplateChange, partial=True))
+        """Change fields of a template.
 
-    @extend_schema(request=Nothing, parameters=[IF_MATCH_IF_SAID], responses=acts(TemplateSerializer))
+        The steps of open schedules that use the template change with it.
+        """
+        return self._edit(self.read(TemplateUpdate, partial=True))
+
+    @extend_schema(request=Nothing, parameters=[IF_MATCH_OPTIONAL], responses=performed(TemplateSerializer))
     @action(detail=True, methods=["post"])
     def archive(self, request: Request, pk: str) -> Response:
-        """Let no step newly refer to it; those that do go on."""
-        return self._moved("archive")
+        """Archive a template.
 
-    @extend_schema(request=Nothing, parameters=[IF_MATCH_IF_SAID], responses=acts(TemplateSerializer))
+        New steps cannot use it. Steps that already use it keep working.
+        """
+        return self._perform("archive")
+
+    @extend_schema(request=Nothing, parameters=[IF_MATCH_OPTIONAL], responses=performed(TemplateSerializer))
     @action(detail=True, methods=["post"])
     def restore(self, request: Request, pk: str) -> Response:
-        """Let steps refer to it again."""
-        return self._moved("restore")
+        """Restore an archived template."""
+        return self._perform("restore")
 
-    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(QueuedSerializer))
+    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepted(QueuedJobSerializer))
     @action(detail=True, methods=["post"])
     def run(self, request: Request, pk: str) -> Response:
-        """Queue a single job of it, as it is now."""
+        """Queue a single job from a template."""
         self.read(Nothing)
         return self.once(self._run)
 
@@ -174,15 +189,17 @@ class Templates(Listed):
 
     def _edit(self, read: dict[str, Any]) -> Response:
         template: TaskTemplate = self.get_object()
-        self.match(template.token)
+        self.check_version(template.token)
         if read.pop("name", template.name) != template.name:
-            raise ValidationError({"name": f"Its name stays “{template.name}”, as steps refer to it."})
+            raise ValidationError(
+                {"name": f"The name “{template.name}” cannot be changed, because steps refer to it."}
+            )
         template.edit(token=template.token, changes=read, **self._who)
-        return self.shown(template, version=template.token)
+        return self.respond_with(template, version=template.token)
 
-    def _moved(self, verb: str) -> Response:
+    def _perform(self, verb: str) -> Response:
         self.read(Nothing)
         template: TaskTemplate = self.get_object()
-        token = template.token if self.match_if_said(template.token) else None
+        token = template.token if self.check_version_if_given(template.token) else None
         getattr(template, verb)(initiator=self.by, now=self.now, token=token)
-        return self.shown(template, version=template.token)
+        return self.respond_with(template, version=template.token)

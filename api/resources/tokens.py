@@ -1,3 +1,5 @@
+"""API tokens."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -18,21 +20,21 @@ from api.filtering import Filters, TextFilter
 from api.models import ApiToken, ApiTokenQuerySet
 from api.permissions import can
 from api.reading import Nothing, Strict
-from api.schema import acts, makes
+from api.schema import created, performed
 from api.scopes import SCOPES
 from database import clock
 from schedules.models import Refused
 
-from .base import Listed
+from .base import ListedResource
 
 STATES = ("active", "expired", "revoked")
 VIEW = "api.view_apitoken"
 
 
-class Own(BasePermission):
-    """Everybody has tokens of their own; with one, only one of the widest scope leads to others."""
+class TokenAccess(BasePermission):
+    """Access to one's own tokens for signed-in users, and for tokens with the scope “admin”."""
 
-    message = "A token with the scope “admin”, or a session, is needed to look after tokens."
+    message = "Managing tokens needs a token with the scope “admin”, or a signed-in browser session."
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
@@ -60,26 +62,30 @@ class TokenSerializer(serializers.ModelSerializer[ApiToken]):
             "revoked_at",
         )
         read_only_fields: tuple[str, ...] = fields
-        extra_kwargs = {"prefix": {"help_text": "How its text begins, after `jim_`."}}
+        extra_kwargs = {"prefix": {"help_text": "The beginning of the token text, after `jim_`."}}
 
     @extend_schema_field(serializers.ChoiceField(choices=STATES))
     def get_state(self, token: ApiToken) -> str:
         return token.state(clock.now())
 
 
-class NewTokenSerializer(TokenSerializer):
-    text = serializers.CharField(help_text="What to send as `Authorization: Bearer …`. It is shown only now.")
+class CreatedTokenSerializer(TokenSerializer):
+    text = serializers.CharField(
+        help_text="The token to send as `Authorization: Bearer …`. It is shown only once."
+    )
 
     class Meta(TokenSerializer.Meta):
         fields = (*TokenSerializer.Meta.fields, "text")
         read_only_fields: tuple[str, ...] = fields
 
 
-class TokenDefinition(Strict[Any]):
-    name = serializers.CharField(max_length=100, help_text="What it is for.")
+class NewToken(Strict[Any]):
+    name = serializers.CharField(max_length=100, help_text="What the token is used for.")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=list(SCOPES)), min_length=1)
     expires_at = serializers.DateTimeField(
-        allow_null=True, default=None, help_text="None: never, or with the token that asks."
+        allow_null=True,
+        default=None,
+        help_text="When the token expires. Null: never, or with the token used for this request.",
     )
 
 
@@ -92,16 +98,19 @@ class TokenFilters(Filters):
         return living if value == "active" else rows.exclude(pk__in=living.values("pk"))
 
 
-class Tokens(Listed):
-    """What programs call the API with: your own; administrators see everybody's."""
+class Tokens(ListedResource):
+    """List your API tokens.
+
+    Administrators see the tokens of all users.
+    """
 
     queryset = ApiToken.objects.all()
     serializer_class = TokenSerializer
     filterset_class = TokenFilters
-    permission_classes = (Own,)
+    permission_classes = (TokenAccess,)
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("-id", "id")
-    # For the tokens of others; for one's own, none is needed.
+    # Needed for the tokens of other users only.
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
         "retrieve": VIEW,
@@ -114,30 +123,34 @@ class Tokens(Listed):
         sees_all = can(self.request, self.needs[self.action])
         return rows if sees_all else rows.filter(user=self.request.user.pk)
 
-    @extend_schema(request=TokenDefinition, responses=makes(NewTokenSerializer))
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Retrieve a token, without its text."""
+        return super().retrieve(request, *args, **kwargs)
+
+    @extend_schema(request=NewToken, responses=created(CreatedTokenSerializer))
     @method_decorator(sensitive_variables())
     def create(self, request: Request) -> Response:
-        """A new token for yourself; its text is in this answer only.
+        """Create a token for yourself.
 
-        One that is made with a token ends with that one: at its end at the latest, or when it is revoked.
-
-        There is no Idempotency-Key: that would keep the answer.
+        The text of the token is in this response only. A token created with another token expires with that
+        one at the latest, and is revoked together with it. Idempotency keys are not supported, because the
+        response is not stored.
         """
         user: Any = request.user
         parent = request.auth if isinstance(request.auth, ApiToken) else None
         token, text = ApiToken.objects.issue(
-            **self.read(TokenDefinition), user=user, initiator=self.by, now=self.now, parent=parent
+            **self.read(NewToken), user=user, initiator=self.by, now=self.now, parent=parent
         )
         url = reverse("api:token-detail", args=[token.pk])
-        made = self.shown(token, code=status.HTTP_201_CREATED, url=url)
+        made = self.respond_with(token, code=status.HTTP_201_CREATED, url=url)
         made.data = {**made.data, "text": text}
         return made
 
-    @extend_schema(request=Nothing, responses=acts(TokenSerializer))
+    @extend_schema(request=Nothing, responses=performed(TokenSerializer))
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, pk: str) -> Response:
-        """From now on neither it nor any token that was made with it is known any more."""
+        """Revoke a token and all tokens created with it."""
         token, _ = self.get_object(), self.read(Nothing)
         if not token.revoke(initiator=self.by, now=self.now):
-            raise Refused(f"“{token}” was revoked already.")
-        return self.shown(token)
+            raise Refused(f"“{token}” was already revoked.")
+        return self.respond_with(token)

@@ -1,3 +1,5 @@
+"""Topics and their events."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,24 +16,24 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.errors import said
+from api.errors import errors_by_field
 from api.filtering import Filters, TextFilter
-from api.looking_back import PartByPart, Times
+from api.history_paging import HistoryPages, HistoryRange
 from api.reading import LongJSONParser, Strict
-from api.schema import IDEMPOTENCY_KEY, accepts, acts
+from api.schema import IDEMPOTENCY_KEY, accepted, performed
 from schedules.models import Refused
 from workflows.models import Event, Topic
 from workflows.models.event import LONGEST_ID, LONGEST_TITLE, MOST_COUNTED, Publication
 
 from .attempts import AnyJson
-from .base import Listed, Resource
-from .runs import RunNote
+from .base import ListedResource, Resource
+from .runs import ResolveOptions
 from .workflows import OPERATE, SLUG
 
 VIEW, VIEW_EVENT, PUBLISH = "workflows.view_topic", "workflows.view_event", "workflows.publish_event"
 MOST_PUBLISHED = 1_000
-NEEDED = "An event needs one: it tells events apart."
-NOT_BOTH = "Send one event, or a list of events: not both."
+NEEDED = "Each event needs a message_id, which identifies the event in its topic."
+NOT_BOTH = "Send either one event or a list in “events”, not both."
 
 
 class TopicConsumerSerializer(serializers.Serializer[Any]):
@@ -41,12 +43,19 @@ class TopicConsumerSerializer(serializers.Serializer[Any]):
 
 class TopicSerializer(serializers.ModelSerializer[Topic]):
     workflow = serializers.CharField(
-        source="workflow.slug", allow_null=True, default=None, help_text="Which brings it along."
+        source="workflow.slug",
+        allow_null=True,
+        default=None,
+        help_text="The workflow that declares the topic.",
     )
-    consumer = serializers.SerializerMethodField(help_text="None: nobody consumes it.")
-    pending = serializers.SerializerMethodField(help_text="Events that wait; counted up to 1,000.")
-    is_more = serializers.SerializerMethodField(help_text="There are more than that.")
-    oldest_at = serializers.DateTimeField(allow_null=True, help_text="Since when the first of them waits.")
+    consumer = serializers.SerializerMethodField(help_text="The consumer of the topic; null if it has none.")
+    pending = serializers.SerializerMethodField(help_text="Number of waiting events, counted up to 1,000.")
+    is_more = serializers.SerializerMethodField(
+        help_text="Whether the count stopped at its limit, so that more events are waiting than it shows."
+    )
+    oldest_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the oldest waiting event was published."
+    )
 
     class Meta:
         model = Topic
@@ -62,7 +71,9 @@ class TopicSerializer(serializers.ModelSerializer[Topic]):
             "created_at",
         )
         read_only_fields = fields
-        extra_kwargs = {"last_seq": {"help_text": "How many events were ever published to it."}}
+        extra_kwargs = {
+            "last_seq": {"help_text": "The number of the last event, which is how many were ever published."}
+        }
 
     @extend_schema_field(TopicConsumerSerializer(allow_null=True))
     def get_consumer(self, topic: Topic) -> Any:
@@ -76,8 +87,11 @@ class TopicSerializer(serializers.ModelSerializer[Topic]):
         return bool(topic.pending_count > MOST_COUNTED)
 
 
-class Topics(Listed):
-    """Named sequences of events, each consumed by one consumer at most."""
+class Topics(ListedResource):
+    """List the topics.
+
+    Each topic has at most one consumer.
+    """
 
     queryset = Topic.objects.all()
     serializer_class = TopicSerializer
@@ -90,17 +104,19 @@ class Topics(Listed):
         return rows.defer("subscription__handler__state").with_backlog()
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One topic, and what waits in it."""
+        """Retrieve a topic and how many events are waiting in it."""
         return super().retrieve(request, *args, **kwargs)
 
 
 class EventSerializer(serializers.ModelSerializer[Event]):
     topic = serializers.CharField(source="topic.slug")
     reserved_by = serializers.IntegerField(
-        source="reserved_by_id", allow_null=True, help_text="The run that reserved or consumed it."
+        source="reserved_by_id", allow_null=True, help_text="The run that reserved or consumed the event."
     )
     created_by = serializers.IntegerField(
-        source="created_by_id", allow_null=True, help_text="The run that published it; none: somebody else."
+        source="created_by_id",
+        allow_null=True,
+        help_text="The run that published the event; null if it was not published by a run.",
     )
 
     class Meta:
@@ -120,13 +136,15 @@ class EventSerializer(serializers.ModelSerializer[Event]):
             "settled_at",
         )
         read_only_fields: tuple[str, ...] = fields
-        extra_kwargs = {"attempt": {"help_text": "How often it was released and reserved again, plus one."}}
+        extra_kwargs = {
+            "attempt": {"help_text": "Starts at 1 and grows each time the event is released for another try."}
+        }
 
 
 class EventDetailSerializer(EventSerializer):
     payload = AnyJson()
     caused_by = serializers.ListField(
-        child=serializers.IntegerField(), help_text="Ids of the events that led to it."
+        child=serializers.IntegerField(), help_text="Ids of the events that led to this one."
     )
 
     class Meta(EventSerializer.Meta):
@@ -134,54 +152,59 @@ class EventDetailSerializer(EventSerializer):
         read_only_fields: tuple[str, ...] = fields
 
 
-class EventWriting(Strict[Any]):
+class NewEvent(Strict[Any]):
     message_id = serializers.CharField(
         max_length=LONGEST_ID,
         trim_whitespace=False,
-        help_text="Tells events apart: what has been published with it already is not published again.",
+        help_text="Identifies the event in its topic. Publishing the same id again does not add an event.",
         error_messages={"required": NEEDED},
     )
-    payload = AnyJson(required=False, default=None, allow_null=True, help_text="At most 256 KiB of JSON.")
+    payload = AnyJson(
+        required=False, default=None, allow_null=True, help_text="Any JSON value of at most 256 KiB."
+    )
     title = serializers.CharField(max_length=LONGEST_TITLE, allow_blank=True, default="")
 
 
-class EventsWriting(EventWriting):
-    """One event, or `events`."""
+class NewEvents(NewEvent):
+    """One event, or several in `events`."""
 
     message_id = serializers.CharField(
         max_length=LONGEST_ID,
         trim_whitespace=False,
         required=False,
-        help_text="Of one event; it tells events apart.",
+        help_text="Identifies the event in its topic. Needed if you send one event.",
         error_messages={"required": NEEDED},
     )
     events = serializers.ListField(
-        child=EventWriting(),
+        child=NewEvent(),
         min_length=1,
         max_length=MOST_PUBLISHED,
         required=False,
-        help_text="Several, of which all are published or none; with the same id, the last one counts.",
+        help_text="A batch of events; either all are published or none. If several have the same "
+        "`message_id`, only the last one is used.",
     )
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, Mapping) and "events" in data:
-            if others := [name for name in EventWriting().get_fields() if name in data]:
+            if others := [name for name in NewEvent().get_fields() if name in data]:
                 raise serializers.ValidationError(dict.fromkeys(others, NOT_BOTH))
         elif isinstance(data, Mapping):
             self.fields["message_id"].required = True
         return super().to_internal_value(data)
 
 
-class PublishedSerializer(serializers.Serializer[Any]):
-    new = serializers.IntegerField()
-    updated = serializers.IntegerField(help_text="Pending ones that got this payload.")
-    unchanged = serializers.IntegerField(help_text="Those that were reserved, consumed or skipped already.")
-    url = serializers.URLField()
+class PublishResultSerializer(serializers.Serializer[Any]):
+    new = serializers.IntegerField(help_text="Number of events added.")
+    updated = serializers.IntegerField(help_text="Number of pending events that got a new payload.")
+    unchanged = serializers.IntegerField(
+        help_text="Number of events left unchanged because they were already reserved, consumed or skipped."
+    )
+    url = serializers.URLField(help_text="The events of the topic; also in the header Location.")
 
 
 class EventFilters(Filters):
     status = filters.ChoiceFilter(choices=Event.Status.choices)
-    message_id = TextFilter(help_text="Exactly this one.")
+    message_id = TextFilter(help_text="The exact message id.")
 
 
 ONE = OpenApiExample(
@@ -196,8 +219,8 @@ SEVERAL = OpenApiExample(
 )
 
 
-class PartBySeq(PartByPart):
-    """Of one topic, whose sequence an index knows."""
+class TopicHistoryPages(HistoryPages):
+    """Pages of the events of one topic, scanned in the order of their sequence numbers."""
 
     key = "seq"
 
@@ -206,25 +229,27 @@ class PartBySeq(PartByPart):
 
     def get_ordering(self, request: Request, queryset: Any, view: Any) -> tuple[str, ...]:
         ordering = super().get_ordering(request, queryset, view)
-        if view.is_looked_for() and ordering[0] == "seq":
-            raise serializers.ValidationError({"ordering": "With this status, the newest come first."})
+        if view.scans_history() and ordering[0] == "seq":
+            raise serializers.ValidationError(
+                {"ordering": "With this status filter, only the ordering “-seq” is available."}
+            )
         return ordering
 
 
 class EventsOfTopic(mixins.ListModelMixin, Resource):
-    """The events of a topic, the newest first; their payloads are with each one.
+    """List the events of a topic, the newest first, without their payloads.
 
-    Filters other than `status=pending` and `message_id` look through the history a part at a time: a page may
-    have few rows, or none, and still a `next`.
+    With a `status` other than `pending`, each page searches a limited part of the history. Such a page may be
+    short or empty and still have a `next`.
     """
 
     queryset = Event.objects.all()
     serializer_class = EventSerializer
     filterset_class = EventFilters
     orderings = ("-seq", "seq")
-    pagination_class = PartBySeq
+    pagination_class = TopicHistoryPages
     parser_classes = (LongJSONParser,)
-    times = Times("created_at", "", "", reach=50_000)
+    history_range = HistoryRange("created_at", "", "", reach=50_000)
     needs: ClassVar[Mapping[str, str]] = {"list": VIEW_EVENT, "create": PUBLISH}
 
     @cached_property
@@ -235,7 +260,7 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
         super().initial(request, *args, **kwargs)
         assert self.topic
 
-    def is_looked_for(self) -> bool:
+    def scans_history(self) -> bool:
         given = self.request.query_params
         return "message_id" not in given and given.get("status", "pending") != "pending"
 
@@ -245,38 +270,41 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
         return rows.none() if is_described else rows.filter(topic=self.topic)
 
     @extend_schema(
-        request=EventsWriting,
+        request=NewEvents,
         parameters=[IDEMPOTENCY_KEY],
-        responses=accepts(PublishedSerializer),
+        responses=accepted(PublishResultSerializer),
         examples=[ONE, SEVERAL],
     )
     def create(self, request: Request, topic: str) -> Response:
-        """Publishes one event or several at once; whoever consumes the topic is woken."""
-        wanted = self._wanted(self.read(EventsWriting))
-        return self.once(lambda: self._publish(wanted))
+        """Publish one event or several at once.
 
-    def _publish(self, wanted: list[Publication]) -> Response:
-        counts = Topic.objects.publish(wanted, now=self.now, by=self.by)
+        The consumer of the topic starts as soon as it can.
+        """
+        publications = self._publications(self.read(NewEvents))
+        return self.once(lambda: self._publish(publications))
+
+    def _publish(self, publications: list[Publication]) -> Response:
+        counts = Topic.objects.publish(publications, now=self.now, by=self.by)
         body = {"new": counts.new, "updated": counts.updated, "unchanged": counts.unchanged}
         return self.accepted(body, url=reverse("api:topic-event-list", args=[self.topic.slug]))
 
-    def _wanted(self, read: dict[str, Any]) -> list[Publication]:
-        """By field, and of several also by number, if one of them cannot be stored."""
+    def _publications(self, read: dict[str, Any]) -> list[Publication]:
+        """Return the events to publish; raise errors by field and, for several events, by number."""
         if "events" not in read:
             return [Publication.of(self.topic.slug, **read)]
-        wanted, wrong = [], {}
+        publications, errors = [], {}
         for number, each in enumerate(read["events"]):
             try:
-                wanted.append(Publication.of(self.topic.slug, **each))
+                publications.append(Publication.of(self.topic.slug, **each))
             except ValidationError as error:
-                wrong[str(number)] = said(error)
-        if wrong:
-            raise serializers.ValidationError({"events": wrong})
-        return wanted
+                errors[str(number)] = errors_by_field(error)
+        if errors:
+            raise serializers.ValidationError({"events": errors})
+        return publications
 
 
 class Events(Resource):
-    """One message of a topic, from its publication to its consumption."""
+    """Single events of topics."""
 
     queryset = Event.objects.select_related("topic")
     serializer_class = EventDetailSerializer
@@ -284,14 +312,14 @@ class Events(Resource):
     needs: ClassVar[Mapping[str, str]] = {"retrieve": VIEW_EVENT, "skip": OPERATE}
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One event, with its payload."""
-        return self.shown(self.get_object())
+        """Retrieve an event with its payload."""
+        return self.respond_with(self.get_object())
 
-    @extend_schema(request=RunNote, responses=acts(EventDetailSerializer))
+    @extend_schema(request=ResolveOptions, responses=performed(EventDetailSerializer))
     @action(detail=True, methods=["post"])
     def skip(self, request: Request, pk: str) -> Response:
-        """Nobody will consume it."""
-        event, read = self.get_object(), self.read(RunNote)
+        """Skip a pending event, so that it is not consumed."""
+        event, read = self.get_object(), self.read(ResolveOptions)
         if not event.skip(read["note"], initiator=self.by, now=self.now):
-            raise Refused(f"“{event}” is no longer pending: it is {event.status}.")
-        return self.shown(self.get_object())
+            raise Refused(f"Only pending events can be skipped. “{event}” is {event.status}.")
+        return self.respond_with(self.get_object())

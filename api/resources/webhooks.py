@@ -1,3 +1,5 @@
+"""Webhooks and their deliveries."""
+
 from __future__ import annotations
 
 import json
@@ -18,23 +20,34 @@ from rest_framework.response import Response
 
 from api.filtering import Filters, WholeFilter
 from api.reading import Nothing, Strict
-from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, accepts, acts, changes, makes, reads, removes
+from api.schema import (
+    IDEMPOTENCY_KEY,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    accepted,
+    created,
+    deleted,
+    performed,
+    retrieved,
+    updated,
+)
 from api.versions import digest_of
 from schedules.models import Refused
 from webhooks.events import KINDS, TEST
 from webhooks.models import Delivery, Endpoint
 from webhooks.models.endpoint import MOST_AMONG
 
-from .base import Listed
+from .base import ListedResource
 
-TAKEN = "There is an endpoint with this name already: choose another name."
+TAKEN = "A webhook with this name already exists. Choose another name."
 VIEW, CHANGE = "webhooks.view_endpoint", "webhooks.change_endpoint"
 
 
-class EndpointSerializer(serializers.ModelSerializer[Endpoint]):
+class WebhookSerializer(serializers.ModelSerializer[Endpoint]):
     events = serializers.ListField(source="kinds", child=serializers.CharField())
     schedules = serializers.ListField(
-        child=serializers.IntegerField(), help_text="Ids; none: whatever the schedule."
+        child=serializers.IntegerField(),
+        help_text="Ids of schedules. If empty, events of all schedules are sent.",
     )
 
     class Meta:
@@ -58,66 +71,78 @@ class EndpointSerializer(serializers.ModelSerializer[Endpoint]):
         read_only_fields: tuple[str, ...] = fields
 
 
-class SigningSecretSerializer(serializers.Serializer[Any]):
-    secret = serializers.CharField(help_text="What its deliveries are signed with. It is shown only now.")
+class RotatedSecretSerializer(serializers.Serializer[Any]):
+    secret = serializers.CharField(help_text="The secret that signs deliveries. It is shown only once.")
 
 
-class NewEndpointSerializer(EndpointSerializer):
-    secret = serializers.CharField(help_text="What its deliveries are signed with. It is shown only now.")
+class CreatedWebhookSerializer(WebhookSerializer):
+    secret = serializers.CharField(help_text="The secret that signs deliveries. It is shown only once.")
 
-    class Meta(EndpointSerializer.Meta):
-        fields = (*EndpointSerializer.Meta.fields, "secret")
+    class Meta(WebhookSerializer.Meta):
+        fields = (*WebhookSerializer.Meta.fields, "secret")
         read_only_fields: tuple[str, ...] = fields
 
 
-class EndpointWriting(Strict[Any]):
+class WebhookUpdate(Strict[Any]):
     name = serializers.CharField(max_length=100)
-    url = serializers.CharField(max_length=2_000)
+    url = serializers.CharField(max_length=2_000, help_text="Where events are sent, by POST.")
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
     events = serializers.ListField(
-        source="kinds", child=serializers.ChoiceField(choices=list(KINDS)), min_length=1
+        source="kinds",
+        child=serializers.ChoiceField(choices=list(KINDS)),
+        min_length=1,
+        help_text="The events to send.",
     )
-    schedules = serializers.ListField(child=serializers.IntegerField(), required=False)
-    failures = serializers.IntegerField(min_value=1, max_value=MOST_AMONG, required=False)
+    schedules = serializers.ListField(
+        child=serializers.IntegerField(),
+        required=False,
+        help_text="Ids of schedules. If empty, events of all schedules are sent, and those without one.",
+    )
+    failures = serializers.IntegerField(
+        min_value=1,
+        max_value=MOST_AMONG,
+        required=False,
+        help_text="Number of failed executions that triggers the event `schedule.failing`.",
+    )
     among = serializers.IntegerField(
         min_value=1,
         max_value=MOST_AMONG,
         required=False,
-        help_text="`schedule.failing` is told when so many `failures` are `among` the last executions.",
+        help_text="Number of most recent executions among which `failures` are counted.",
     )
 
 
-class Rotation(Strict[Any]):
+class RotateOptions(Strict[Any]):
     secret = serializers.CharField(
         required=False,
         write_only=True,
-        help_text="`whsec_…`, if it is to be one of yours. By default one is made.",
+        help_text="A signing secret of your own, `whsec_…`. By default, a new secret is generated.",
     )
 
 
-class EndpointDefinition(Rotation, EndpointWriting):
+class NewWebhook(RotateOptions, WebhookUpdate):
     pass
 
 
-class Note(Strict[Any]):
-    note = serializers.CharField(max_length=500, allow_blank=True, default="")
+class DisableOptions(Strict[Any]):
+    note = serializers.CharField(max_length=500, allow_blank=True, default="", help_text="The reason.")
 
 
-class SentSerializer(serializers.Serializer[Any]):
-    id = serializers.IntegerField(help_text="Of the delivery.")
-    url = serializers.URLField()
+class AcceptedDeliverySerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField(help_text="The id of the delivery.")
+    url = serializers.URLField(help_text="Where to follow the delivery; also in the header Location.")
 
 
-class EndpointFilters(Filters):
+class WebhookFilters(Filters):
     status = filters.ChoiceFilter(choices=[("enabled", "enabled"), ("disabled", "disabled")])
 
 
-class Webhooks(Listed):
-    """Web addresses that are told of events."""
+class Webhooks(ListedResource):
+    """List the webhooks: URLs that receive events."""
 
     queryset = Endpoint.objects.present()
-    serializer_class = EndpointSerializer
-    filterset_class = EndpointFilters
+    serializer_class = WebhookSerializer
+    filterset_class = WebhookFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("id", "-id")
     needs: ClassVar[Mapping[str, str]] = {
@@ -131,95 +156,112 @@ class Webhooks(Listed):
     def version_of(self, row: Endpoint) -> object:
         return digest_of([row.definition(), row.url, row.status])
 
-    @extend_schema(parameters=[IF_NONE_MATCH], responses=reads(EndpointSerializer))
+    @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(WebhookSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One webhook, and how it has been doing."""
+        """Retrieve a webhook and its status."""
         return super().retrieve(request, *args, **kwargs)
 
-    @extend_schema(request=EndpointDefinition, responses=makes(NewEndpointSerializer))
+    @extend_schema(request=NewWebhook, responses=created(CreatedWebhookSerializer))
     @method_decorator(sensitive_variables())
     def create(self, request: Request) -> Response:
-        """A new webhook and its secret, which is in this answer only.
+        """Create a webhook.
 
-        There is no Idempotency-Key: that would keep the answer.
+        The signing secret is in this response only. Idempotency keys are not supported, because the response
+        is not stored.
         """
-        read = self.read(EndpointDefinition)
+        read = self.read(NewWebhook)
         try:
             endpoint, secret = Endpoint.objects.define(**read, initiator=self.by, now=self.now)
         except (ValidationError, IntegrityError) as error:
-            raise _wrong(error) from error
+            raise _field_errors(error) from error
         url = reverse("api:webhook-detail", args=[endpoint.pk])
-        made = self.shown(endpoint, version=self.version_of(endpoint), code=status.HTTP_201_CREATED, url=url)
+        made = self.respond_with(
+            endpoint, version=self.version_of(endpoint), code=status.HTTP_201_CREATED, url=url
+        )
         made.data = {**made.data, "secret": secret}
         return made
 
-    @extend_schema(request=EndpointWriting, parameters=[IF_MATCH], responses=changes(EndpointSerializer))
+    @extend_schema(request=WebhookUpdate, parameters=[IF_MATCH], responses=updated(WebhookSerializer))
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Changes some of its fields."""
-        read = self.read(EndpointWriting, partial=True)
+        """Change fields of a webhook."""
+        read = self.read(WebhookUpdate, partial=True)
         try:
             with transaction.atomic():
-                endpoint = self._held()
+                endpoint = self._locked()
                 endpoint.edit(changes=read, initiator=self.by, now=self.now)
         except (ValidationError, IntegrityError) as error:
-            raise _wrong(error) from error
-        return self.shown(endpoint, version=self.version_of(endpoint))
+            raise _field_errors(error) from error
+        return self.respond_with(endpoint, version=self.version_of(endpoint))
 
-    @extend_schema(parameters=[IF_MATCH], responses=removes())
+    @extend_schema(parameters=[IF_MATCH], responses=deleted())
     def destroy(self, request: Request, pk: str) -> Response:
-        """For good, and its secret with it; the record of what it was told stays."""
+        """Delete a webhook and its secret.
+
+        The history of its deliveries is kept.
+        """
         with transaction.atomic():
-            self._held().remove(initiator=self.by, now=self.now)
+            self._locked().remove(initiator=self.by, now=self.now)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    @extend_schema(request=Rotation, responses=acts(SigningSecretSerializer))
+    @extend_schema(request=RotateOptions, responses=performed(RotatedSecretSerializer))
     @action(detail=True, methods=["post"])
     @method_decorator(sensitive_variables())
     def rotate(self, request: Request, pk: str) -> Response:
-        """A new secret; for a day, both of them sign."""
-        endpoint, read = self.get_object(), self.read(Rotation)
+        """Rotate the signing secret of a webhook.
+
+        For 24 hours, deliveries are signed with both the new and the old secret.
+        """
+        endpoint, read = self.get_object(), self.read(RotateOptions)
         secret = endpoint.rotate(initiator=self.by, now=self.now, **read)
         return Response({"secret": secret})
 
-    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(SentSerializer))
+    @extend_schema(
+        request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepted(AcceptedDeliverySerializer)
+    )
     @action(detail=True, methods=["post"])
     def test(self, request: Request, pk: str) -> Response:
-        """Sends it the event `endpoint.test`."""
+        """Send the event `endpoint.test` to a webhook."""
         endpoint, _ = self.get_object(), self.read(Nothing)
-        return self.once(lambda: _sent(self, endpoint.test(initiator=self.by, now=self.now)))
+        return self.once(lambda: _accepted_delivery(self, endpoint.test(initiator=self.by, now=self.now)))
 
-    @extend_schema(request=Nothing, responses=acts(EndpointSerializer))
+    @extend_schema(request=Nothing, responses=performed(WebhookSerializer))
     @action(detail=True, methods=["post"])
     def enable(self, request: Request, pk: str) -> Response:
-        """From now on it is told of events again; of those meanwhile it is not."""
+        """Enable a webhook.
+
+        Events that happened while it was disabled are not sent.
+        """
         endpoint, _ = self.get_object(), self.read(Nothing)
         if not endpoint.enable(initiator=self.by, now=self.now):
-            raise Refused(f"“{endpoint}” is enabled already.")
-        return self._shown_anew()
+            raise Refused(f"“{endpoint}” is already enabled.")
+        return self._respond_with_current()
 
-    @extend_schema(request=Note, responses=acts(EndpointSerializer))
+    @extend_schema(request=DisableOptions, responses=performed(WebhookSerializer))
     @action(detail=True, methods=["post"])
     def disable(self, request: Request, pk: str) -> Response:
-        """Nothing more is sent to it, and what waits has failed."""
-        endpoint, read = self.get_object(), self.read(Note)
+        """Disable a webhook.
+
+        No further events are sent, and pending deliveries fail.
+        """
+        endpoint, read = self.get_object(), self.read(DisableOptions)
         if not endpoint.disable(initiator=self.by, now=self.now, note=read["note"]):
-            raise Refused(f"“{endpoint}” is not enabled.")
-        return self._shown_anew()
+            raise Refused(f"“{endpoint}” is already disabled.")
+        return self._respond_with_current()
 
-    def _shown_anew(self) -> Response:
+    def _respond_with_current(self) -> Response:
         endpoint = self.get_object()
-        return self.shown(endpoint, version=self.version_of(endpoint))
+        return self.respond_with(endpoint, version=self.version_of(endpoint))
 
-    def _held(self) -> Endpoint:
-        """Locked, so that nobody changes it between the look at its version and the change."""
+    def _locked(self) -> Endpoint:
+        """Lock the webhook, so that its version is still current when it is changed."""
         self.queryset = Endpoint.objects.present().lock()
         endpoint: Endpoint = self.get_object()
-        self.match(self.version_of(endpoint))
+        self.check_version(self.version_of(endpoint))
         return endpoint
 
 
-def _wrong(error: ValidationError | IntegrityError) -> serializers.ValidationError:
-    """By the names that fields have here. The one rule about the whole endpoint is about its name."""
+def _field_errors(error: ValidationError | IntegrityError) -> serializers.ValidationError:
+    """Return the errors by API field names. The only rule about the whole endpoint concerns its name."""
     if isinstance(error, IntegrityError):
         return serializers.ValidationError({"name": TAKEN})
     fields = {"kinds": "events", NON_FIELD_ERRORS: "name"}
@@ -229,9 +271,11 @@ def _wrong(error: ValidationError | IntegrityError) -> serializers.ValidationErr
 
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
-    endpoint = serializers.IntegerField(source="endpoint_id")
+    endpoint = serializers.IntegerField(source="endpoint_id", help_text="The id of the webhook.")
     event = serializers.CharField(source="kind")
-    webhook_id = serializers.CharField(help_text="The header `webhook-id`: the same for all its tries.")
+    webhook_id = serializers.CharField(
+        help_text="The value of the header `webhook-id`, the same for all tries."
+    )
 
     class Meta:
         model = Delivery
@@ -251,17 +295,19 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
         read_only_fields: tuple[str, ...] = fields
 
 
-class TrySerializer(serializers.Serializer[Any]):
+class DeliveryTrySerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     seconds = serializers.FloatField()
-    status = serializers.IntegerField(allow_null=True, help_text="Of the answer, if there was one.")
-    answer = serializers.CharField(help_text="How it began.")
+    status = serializers.IntegerField(
+        allow_null=True, help_text="The HTTP status of the response; null without a response."
+    )
+    answer = serializers.CharField(help_text="The beginning of the response body.")
     error = serializers.CharField()
 
 
 class DeliveryDetailSerializer(DeliverySerializer):
-    body = serializers.SerializerMethodField()
-    log = TrySerializer(many=True, help_text="Its last tries, the newest last.")
+    body = serializers.SerializerMethodField(help_text="The content that is sent.")
+    log = DeliveryTrySerializer(many=True, help_text="The last tries, the newest last.")
 
     class Meta(DeliverySerializer.Meta):
         fields = (*DeliverySerializer.Meta.fields, "log", "body")
@@ -278,8 +324,8 @@ class DeliveryFilters(Filters):
     event = filters.ChoiceFilter(field_name="kind", choices=[(kind, kind) for kind in (*KINDS, TEST)])
 
 
-class Deliveries(Listed):
-    """Events on their way to webhooks, and those that arrived or failed to."""
+class Deliveries(ListedResource):
+    """List the deliveries of events to webhooks."""
 
     queryset = Delivery.objects.all()
     serializer_class = DeliverySerializer
@@ -300,20 +346,22 @@ class Deliveries(Listed):
 
     @extend_schema(responses=DeliveryDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One delivery: what was sent, and how each try went."""
+        """Retrieve a delivery with its content and tries."""
         return super().retrieve(request, *args, **kwargs)
 
-    @extend_schema(request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(SentSerializer))
+    @extend_schema(
+        request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepted(AcceptedDeliverySerializer)
+    )
     @action(detail=True, methods=["post"])
     def redeliver(self, request: Request, pk: str) -> Response:
-        """The same event again, with the same id and content."""
+        """Send a delivery again, with the same id and content."""
         delivery, _ = self.get_object(), self.read(Nothing)
         return self.once(lambda: self._redeliver(delivery))
 
     def _redeliver(self, delivery: Delivery) -> Response:
         delivery.redeliver(initiator=self.by, now=self.now)
-        return _sent(self, delivery)
+        return _accepted_delivery(self, delivery)
 
 
-def _sent(view: Listed, delivery: Delivery) -> Response:
+def _accepted_delivery(view: ListedResource, delivery: Delivery) -> Response:
     return view.accepted({"id": delivery.pk}, url=reverse("api:delivery-detail", args=[delivery.pk]))

@@ -1,3 +1,5 @@
+"""Workers and pools."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,16 +16,16 @@ from api.filtering import Filters
 from execution.models import Worker, WorkerTask
 from execution.queue import pools
 
-from .base import Listed, Resource
+from .base import ListedResource, Resource
 
 VIEW = "execution.view_worker"
 
 
 class WorkerSerializer(serializers.ModelSerializer[Worker]):
     pools = serializers.ListField(
-        child=serializers.CharField(), help_text="Those that it serves; empty: all."
+        child=serializers.CharField(), help_text="The pools that the worker serves. Empty: all pools."
     )
-    busy = serializers.IntegerField(help_text="How many of its seats are taken.")
+    busy = serializers.IntegerField(help_text="Number of seats in use.")
 
     class Meta:
         model = Worker
@@ -48,8 +50,8 @@ class WorkerFilters(Filters):
     status = filters.ChoiceFilter(choices=Worker.Status.choices)
 
 
-class Workers(Listed):
-    """Worker processes: those that are alive, and for a day those that were."""
+class Workers(ListedResource):
+    """List the workers that are running, and those that ended within the last day."""
 
     serializer_class = WorkerSerializer
     queryset = Worker.objects.all()
@@ -62,21 +64,32 @@ class Workers(Listed):
         processing = Count("tasks", filter=Q(tasks__status=WorkerTask.Status.PROCESSING))
         return Worker.objects.annotate(busy=processing)
 
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Retrieve a worker."""
+        return super().retrieve(request, *args, **kwargs)
+
 
 class PoolSerializer(serializers.Serializer[pools.Pool]):
     name = serializers.CharField()
-    workers = serializers.IntegerField(help_text="How many living workers serve it.")
-    seats = serializers.IntegerField(help_text="How many tasks they run at once; shared with other pools.")
-    limit = serializers.IntegerField(allow_null=True, help_text="The size of the limit `pool:…`, if any.")
+    workers = serializers.IntegerField(help_text="Number of running workers that serve the pool.")
+    seats = serializers.IntegerField(
+        help_text="Number of tasks that these workers can run at once. Pools can share seats."
+    )
+    limit = serializers.IntegerField(
+        allow_null=True, help_text="The size of the limit `pool:<name>`; null without one."
+    )
     processing = serializers.IntegerField(source="tasks.processing")
-    queued = serializers.IntegerField(source="tasks.queued", help_text="Ready to start.")
-    delayed = serializers.IntegerField(source="tasks.delayed", help_text="Queued for a later time.")
-    waiting = serializers.IntegerField(source="tasks.waiting", help_text="For the steps before them.")
+    queued = serializers.IntegerField(source="tasks.queued", help_text="Tasks that are ready to start.")
+    delayed = serializers.IntegerField(
+        source="tasks.delayed", help_text="Tasks that are queued for a later time."
+    )
+    waiting = serializers.IntegerField(source="tasks.waiting", help_text="Tasks that wait for earlier steps.")
     oldest_wait_seconds = serializers.SerializerMethodField(
-        help_text="For how long the first of its queued tasks could have started."
+        help_text="Waiting time of the oldest ready task."
     )
     reservation = serializers.ChoiceField(
-        choices=["", "waiting", "running"], help_text="Of the direct request that has its next seat."
+        choices=["", "waiting", "running"],
+        help_text="The state of the direct request that has reserved a seat; empty without one.",
     )
 
     def get_oldest_wait_seconds(self, pool: pools.Pool) -> float:
@@ -84,7 +97,7 @@ class PoolSerializer(serializers.Serializer[pools.Pool]):
 
 
 class Pools(Resource):
-    """Where tasks are queued: those that are served, limited, reserved or have tasks."""
+    """List the pools that have workers, tasks, a limit or a reservation."""
 
     queryset = WorkerTask.objects.none()
     serializer_class = PoolSerializer

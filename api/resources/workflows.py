@@ -1,3 +1,5 @@
+"""Workflows and the actions on them."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,28 +15,29 @@ from rest_framework.response import Response
 
 from api.filtering import Filters
 from api.reading import Nothing, Strict
-from api.schema import IDEMPOTENCY_KEY, accepts
+from api.schema import IDEMPOTENCY_KEY, accepted
 from schedules.models import Refused
 from workflows.failures import PHASES, Status
 from workflows.models import Handler, Workflow
-from workflows.overview import Overview, look
-from workflows.words import schedule_words
+from workflows.overview import Overview, overviews_of
+from workflows.words import SHOWN_STATUSES, schedule_words
 
 from .attempts import AnyJson
-from .base import Listed
+from .base import ListedResource
 
 VIEW, OPERATE = "workflows.view_workflow", "workflows.operate_workflow"
 SLUG = "[-a-zA-Z0-9_]{1,60}"
-SHOWN = ("running", "idle", "needs_attention", "stopped")
 STATUSES = tuple(status.value for status in Status)
 PHASE_NAMES = tuple(phase.value for phase in PHASES)
 
 
-class BacklogSerializer(serializers.Serializer[Any]):
+class TopicBacklogSerializer(serializers.Serializer[Any]):
     topic = serializers.CharField()
-    count = serializers.IntegerField(help_text="Events that wait; counted up to 1,000.")
-    is_more = serializers.BooleanField(help_text="There are more than that.")
-    oldest_at = serializers.DateTimeField(allow_null=True, help_text="Since when the first of them waits.")
+    count = serializers.IntegerField(help_text="Number of waiting events, counted up to 1,000.")
+    is_more = serializers.BooleanField(help_text="Whether more events are waiting than were counted.")
+    oldest_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the oldest waiting event was published."
+    )
 
 
 class OpenRunSerializer(serializers.Serializer[Any]):
@@ -43,7 +46,7 @@ class OpenRunSerializer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices=STATUSES)
     phase = serializers.ChoiceField(choices=PHASE_NAMES)
     error = serializers.CharField()
-    due_at = serializers.DateTimeField(allow_null=True, help_text="When it is tried again by itself.")
+    due_at = serializers.DateTimeField(allow_null=True, help_text="When the run is retried automatically.")
     created_at = serializers.DateTimeField()
 
 
@@ -52,29 +55,38 @@ class WorkflowSerializer(serializers.Serializer[Overview]):
     title = serializers.CharField(source="workflow.title")
     description = serializers.CharField(source="workflow.description")
     status = serializers.ChoiceField(
-        choices=SHOWN, help_text="`stopped`: paused by somebody, or no longer in the code."
+        choices=SHOWN_STATUSES,
+        help_text="`running`: a run is active or will be retried; `stopped`: removed from the code.",
     )
-    issue = serializers.CharField(help_text="What it waits for and who can resolve it; empty if all is well.")
-    schedule = serializers.CharField(help_text="When it looks for work by itself, in words.")
+    issue = serializers.CharField(
+        help_text="Why the workflow needs attention, and who can resolve it. Empty if it does not."
+    )
+    schedule = serializers.CharField(help_text="When the producers run, in words.")
     next_at = serializers.DateTimeField(
-        allow_null=True, help_text="When it goes on by itself, if no event comes before."
+        allow_null=True, help_text="When the workflow next runs, unless an event arrives earlier."
     )
-    pending = BacklogSerializer(source="backlogs", many=True, help_text="By topic that it consumes.")
-    open_run = OpenRunSerializer(allow_null=True, help_text="The one that runs, or that it is stuck with.")
+    pending = TopicBacklogSerializer(
+        source="backlogs", many=True, help_text="The waiting events of each consumed topic."
+    )
+    open_run = OpenRunSerializer(allow_null=True, help_text="The run that is in progress or stuck.")
     is_paused = serializers.SerializerMethodField()
     pool = serializers.CharField(source="workflow.pool")
     deployed_at = serializers.DateTimeField(source="workflow.deployed_at")
 
-    def get_is_paused(self, seen: Overview) -> bool:
-        return seen.workflow.status == Workflow.Status.PAUSED
+    def get_is_paused(self, overview: Overview) -> bool:
+        return overview.workflow.status == Workflow.Status.PAUSED
 
 
 class HandlerSerializer(serializers.ModelSerializer[Handler]):
-    schedule = serializers.SerializerMethodField(help_text="When it runs, in words.")
-    subscribes = serializers.ListField(child=serializers.CharField(), help_text="Topics that it consumes.")
-    publishes = serializers.ListField(child=serializers.CharField())
-    spec = AnyJson(help_text="When a producer runs.")
-    state = AnyJson(help_text="Its own: cursors, checkpoints.")
+    schedule = serializers.SerializerMethodField(help_text="When the handler runs, in words.")
+    subscribes = serializers.ListField(
+        child=serializers.CharField(), help_text="Topics that the handler consumes."
+    )
+    publishes = serializers.ListField(
+        child=serializers.CharField(), help_text="Topics that the handler publishes to."
+    )
+    spec = AnyJson(help_text="The spec of a producer: when it runs.")
+    state = AnyJson(help_text="The stored state of the handler, such as cursors and checkpoints.")
 
     class Meta:
         model = Handler
@@ -94,7 +106,7 @@ class HandlerSerializer(serializers.ModelSerializer[Handler]):
             "state",
         )
         read_only_fields = fields
-        extra_kwargs = {"wake_at": {"help_text": "When a consumer asked to look again."}}
+        extra_kwargs = {"wake_at": {"help_text": "When a consumer asked to run again without a new event."}}
 
     def get_schedule(self, handler: Handler) -> str:
         return schedule_words([handler])
@@ -104,31 +116,35 @@ class WorkflowDetailSerializer(WorkflowSerializer):
     handlers = serializers.SerializerMethodField()
 
     @extend_schema_field(HandlerSerializer(many=True))
-    def get_handlers(self, seen: Overview) -> Any:
+    def get_handlers(self, overview: Overview) -> Any:
         topics: dict[int, list[str]] = {}
-        for each in seen.backlogs:
+        for each in overview.backlogs:
             topics.setdefault(each.handler_id, []).append(each.topic)
-        for handler in seen.handlers:
+        for handler in overview.handlers:
             handler.subscribes = topics.get(handler.pk, [])  # type: ignore[attr-defined]
-        return HandlerSerializer(seen.handlers, many=True).data
+        return HandlerSerializer(overview.handlers, many=True).data
 
 
-class PauseNote(Strict[Any]):
-    note = serializers.CharField(max_length=1_000, allow_blank=True, default="", help_text="Why.")
+class WorkflowPauseOptions(Strict[Any]):
+    note = serializers.CharField(
+        max_length=1_000, allow_blank=True, default="", help_text="The reason for the pause."
+    )
 
 
-class WorkflowAcceptedSerializer(serializers.Serializer[Any]):
+class AcceptedWorkflowSerializer(serializers.Serializer[Any]):
     slug = serializers.CharField()
-    status = serializers.ChoiceField(choices=SHOWN)
-    url = serializers.URLField(help_text="Where it can be watched; also in the header Location.")
+    status = serializers.ChoiceField(choices=SHOWN_STATUSES)
+    url = serializers.URLField(help_text="Where to follow the workflow; also in the header Location.")
 
 
-class WorkflowStartedSerializer(WorkflowAcceptedSerializer):
-    producers = serializers.ListField(child=serializers.CharField(), help_text="Those that run, in order.")
+class AcceptedWorkflowRunSerializer(AcceptedWorkflowSerializer):
+    producers = serializers.ListField(
+        child=serializers.CharField(), help_text="The producers that run, in order."
+    )
 
 
 class WorkflowFilters(Filters):
-    status = filters.ChoiceFilter(choices=[(each, each) for each in SHOWN], method="shown_as")
+    status = filters.ChoiceFilter(choices=[(each, each) for each in SHOWN_STATUSES], method="shown_as")
 
     def shown_as(self, rows: Any, name: str, value: str) -> Any:
         return rows.shown_as(value)
@@ -137,8 +153,8 @@ class WorkflowFilters(Filters):
 PAUSE = OpenApiExample("Before a move", value={"note": "The mailbox moves tonight."}, request_only=True)
 
 
-class Workflows(Listed):
-    """Event-driven work, as the code defines it: what each does, what it waits for, what waits for it."""
+class Workflows(ListedResource):
+    """List the workflows."""
 
     queryset = Workflow.objects.all()
     serializer_class = WorkflowSerializer
@@ -152,22 +168,25 @@ class Workflows(Listed):
     }
 
     def paginate_queryset(self, queryset: Any) -> Any:
-        return look(super().paginate_queryset(queryset) or [], now=self.now)
+        return overviews_of(super().paginate_queryset(queryset) or [], now=self.now)
 
     def get_serializer_class(self) -> Any:
         return WorkflowSerializer if self.action == "list" else WorkflowDetailSerializer
 
     @extend_schema(responses=WorkflowDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """One workflow, with its producers and consumers."""
-        return self.shown(self._seen(with_state=True))
+        """Retrieve a workflow with its producers and consumers."""
+        return self.respond_with(self._overview(with_state=True))
 
     @extend_schema(
-        request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepts(WorkflowStartedSerializer)
+        request=Nothing, parameters=[IDEMPOTENCY_KEY], responses=accepted(AcceptedWorkflowRunSerializer)
     )
     @action(detail=True, methods=["post"])
     def run(self, request: Request, slug: str) -> Response:
-        """All its producers run now, one after the other; refused while something runs or is stuck."""
+        """Run all producers of a workflow now, one after the other.
+
+        Refused (409) while a run of the workflow is in progress or stuck.
+        """
         workflow, _ = self.get_object(), self.read(Nothing)
         return self.once(lambda: self._run(workflow))
 
@@ -175,28 +194,36 @@ class Workflows(Listed):
         producers = workflow.run_now(initiator=self.by, now=self.now)
         return self._accept({"producers": [producer.name for producer in producers]})
 
-    @extend_schema(request=PauseNote, responses=accepts(WorkflowAcceptedSerializer), examples=[PAUSE])
+    @extend_schema(
+        request=WorkflowPauseOptions, responses=accepted(AcceptedWorkflowSerializer), examples=[PAUSE]
+    )
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, slug: str) -> Response:
-        """Nothing else of it starts until somebody resumes it; what runs goes on to its end."""
-        workflow, read = self.get_object(), self.read(PauseNote)
+        """Pause a workflow.
+
+        No further runs start until it is resumed. A run in progress continues to its end.
+        """
+        workflow, read = self.get_object(), self.read(WorkflowPauseOptions)
         if not workflow.pause(read["note"], initiator=self.by, now=self.now):
-            raise Refused(f"“{workflow}” is not running.")
+            raise Refused(f"“{workflow}” is not active, so it cannot be paused.")
         return self._accept({})
 
-    @extend_schema(request=Nothing, responses=accepts(WorkflowAcceptedSerializer))
+    @extend_schema(request=Nothing, responses=accepted(AcceptedWorkflowSerializer))
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, slug: str) -> Response:
-        """It sees to what has come meanwhile, then goes on as before."""
+        """Resume a paused workflow.
+
+        Events that arrived during the pause are consumed first.
+        """
         workflow, _ = self.get_object(), self.read(Nothing)
         if not workflow.resume(initiator=self.by, now=self.now):
             raise Refused(f"“{workflow}” is not paused.")
         return self._accept({})
 
     def _accept(self, body: Mapping[str, Any]) -> Response:
-        seen = self._seen()
-        url = reverse("api:workflow-detail", args=[seen.workflow.slug])
-        return self.accepted({"slug": seen.workflow.slug, "status": seen.status, **body}, url=url)
+        overview = self._overview()
+        url = reverse("api:workflow-detail", args=[overview.workflow.slug])
+        return self.accepted({"slug": overview.workflow.slug, "status": overview.status, **body}, url=url)
 
-    def _seen(self, *, with_state: bool = False) -> Overview:
-        return look([self.get_object()], now=self.now, with_state=with_state)[0]
+    def _overview(self, *, with_state: bool = False) -> Overview:
+        return overviews_of([self.get_object()], now=self.now, with_state=with_state)[0]

@@ -1,4 +1,4 @@
-"""The workflow that is measured: it takes what comes, and changes nothing."""
+"""The measured workflow: it reserves every event, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls back when a time has come: one thread for all the timeouts and kills of a process."""
+"""Callbacks at a given time, in one thread for all timeouts and kills of a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class Alarms:
-    """Callbacks run in the alarm thread and must not block.
+    """A set of alarms. Callbacks run in the alarm thread and must not block.
 
     There are never more alarms than running steps, so the thread looks at all of them when it wakes. That
     makes setting and cancelling one a dictionary write: few steps ever reach their timeout.
@@ -26,7 +26,7 @@ class Alarms:
         self._thread: threading.Thread | None = None
 
     def after(self, seconds: float, callback: Callable[[], object]) -> int:
-        """The number for `cancel`."""
+        """Call back after this time; return the number for `cancel`."""
         number, at = next(self._numbers), time.monotonic() + seconds
         with self._changed:
             self._set[number] = (at, callback)

@@ -32,13 +32,13 @@ class Channel:
             self.sock.sendall(frame[sent:])
 
     def receive(self) -> dict[str, Any] | None:
-        """The next message; None when the other side has gone."""
+        """Wait for the next message and return it; None when the other side has closed."""
         while (message := self._take()) is None and not self.ended:
             self._fill(0)
         return message
 
     def received(self) -> list[dict[str, Any]]:
-        """What has arrived, without waiting."""
+        """Return the messages that have arrived, without waiting."""
         self._fill(socket.MSG_DONTWAIT)
         return list(iter(self._take, None))
 

@@ -1,4 +1,4 @@
-"""Inside a forked Python child: runs one function after the other, and tells the worker about it."""
+"""The main loop of a forked Python child: run functions one after the other and report to the worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def serve(sock: socket.socket) -> NoReturn:
 
 
 class Server:
-    """Also the sink of the context that the functions get."""
+    """A child's loop over functions, and the sink of the contexts that they get."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -65,14 +65,14 @@ class Server:
         self.channel.send({"outcome": told, "reusable": self.is_clean()})
 
     def tidy(self) -> None:
-        """Undoes what an earlier function may have changed for itself."""
+        """Undo what an earlier function may have changed."""
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = self.streams  # type: ignore[misc]
         os.chdir(self.home)
         signal.signal(signal.SIGTERM, self.interrupted)
         close_old_connections()
 
     def is_clean(self) -> bool:
-        """Whether another function may run here: nothing that this one has begun or set reaches into it.
+        """Tell whether another function may run here: this one left no threads, children or settings behind.
 
         The environment is not set back instead: a module that set it when it was loaded is not loaded again.
         """
@@ -99,7 +99,7 @@ class Server:
             self.running = None
 
     def interrupted(self, signum: int, frame: object) -> None:
-        """A TERM is the worker's only if a reason came with it. Raises once, for clean-up code to run."""
+        """Interrupt the function if the worker sent a reason with TERM. Raise once, for clean-up code."""
         if self.running is None or not self.hears_reason(self.running):
             return
         if self.main_is_sending:
@@ -116,7 +116,7 @@ class Server:
         return False
 
     def flush(self) -> None:
-        """Everything that was printed is in the pipes before the outcome is sent, whoever buffered it."""
+        """Flush all buffers, so that printed text is in the pipes before the outcome is sent."""
         for stream in (sys.stdout, sys.stderr, *self.streams):
             with suppress(AttributeError, OSError, ValueError):  # replaced or closed by the function
                 stream.flush()
@@ -132,7 +132,7 @@ class Server:
         self.send({"item": [name, outcome, message]})
 
     def send(self, message: dict[str, Any]) -> None:
-        """An interrupt in the middle of a message would leave half of it in the socket, so it waits."""
+        """Send a message; delay interrupts meanwhile, which would leave half a message in the socket."""
         if threading.current_thread() is not threading.main_thread():
             self.channel.send(message)
             return
@@ -147,7 +147,7 @@ class Server:
 
 
 def threads() -> set[int]:
-    """All that can run Python, however they were started; those of libraries that only compute cannot."""
+    """Return the threads that can run Python, however they were started."""
     return set(sys._current_frames())
 
 

@@ -31,11 +31,11 @@ class Lifeline:
         self.fd = os.open(unlocked, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self.fd, fcntl.LOCK_EX)
         os.write(self.fd, str(os.getpid()).encode())
-        # Named only once it is locked, so that nobody can find it free before its worker holds it.
+        # Renamed once it is locked, so that no process finds it free before its worker holds it.
         unlocked.rename(self.path)
 
     def release(self) -> None:
-        """Leaves the proof that this worker is dead, in case that it is known to anybody."""
+        """Release the lock but keep the file, as proof for others that this worker is dead."""
         os.close(self.fd)
 
     def drop(self) -> None:
@@ -44,7 +44,7 @@ class Lifeline:
 
 
 def proven_dead() -> Iterator[tuple[uuid.UUID, Path]]:
-    """Workers of this data folder whose lifeline nobody holds. Unlink the path once they are buried."""
+    """Yield workers of this data folder whose lock is free. Unlink the path once they are buried."""
     for worker_id, path in _lifelines():
         if _is_free(path):
             yield worker_id, path
@@ -85,7 +85,7 @@ def _orphans(path: Path) -> list[int]:
 
 
 def _locker(pid: int, path: Path) -> int | None:
-    """The process that took the lock which `pid` holds on this file; None if `pid` does not hold it.
+    """Return the process that took the lock which `pid` holds on this file; None if `pid` does not hold it.
 
     To have the file open is not to hold its lock: others look at it too.
     """
@@ -100,7 +100,7 @@ def _locker(pid: int, path: Path) -> int | None:
 
 
 def _kill_holder(pid: int, path: Path) -> bool:
-    """Through a handle of the process: its number may be another's by now."""
+    """Kill the process through a handle, as its number may have been reused."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:

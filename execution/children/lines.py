@@ -1,4 +1,4 @@
-"""Bytes of a running program become lines of text."""
+"""Decode the bytes of a running program into lines of text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Lines:
-    """Undecodable bytes are replaced, overlong lines split, a last line without its end kept.
+    """A decoder that replaces invalid bytes, splits overlong lines and keeps an unfinished last line.
 
     With a mask no line is split inside a secret, which could not be recognised afterwards.
     """

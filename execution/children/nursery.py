@@ -1,10 +1,10 @@
-"""The processes of a worker's steps.
+"""The fork servers of a worker, and the processes of its steps.
 
-A worker has threads and database connections, so it never forks. It asks its nurseries, small processes of
-one thread that open nothing themselves: one starts programs, the other has loaded Django and forks Python
-children. Worker and nursery share one socket for requests, and one per child: there the nursery tells how the
-child began and ended, the worker sends signals, and closing it ends the child's whole process group. So all
-of it ends with the worker, `kill -9` included.
+A worker has threads and database connections, so it never forks. It asks its fork servers (nurseries), small
+processes of one thread that open nothing themselves: one starts programs, the other has loaded Django and
+forks Python children. Worker and nursery share one socket for requests, and one per child: there the nursery
+tells how the child began and ended, the worker sends signals, and closing it ends the child's whole process
+group. So all children end with the worker, `kill -9` included.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ C = TypeVar("C", bound="Child")
 
 
 class Nursery:
-    """Thread-safe. `keep_fds` are inherited by all children: the lock that proves that some of it lives.
+    """Two fork servers; thread-safe. All children inherit `keep_fds`, such as the lock of the worker.
 
     `env` is the environment of its processes, this process's own if it is None.
     """
 
     def __init__(self, *, keep_fds: Sequence[int] = (), env: Mapping[str, str] | None = None) -> None:
         # Two, because forking a process as big as a loaded Django takes several times as long.
-        self.programs = House(keep_fds, django=False, env=env)
-        self.functions = House(keep_fds, django=True, env=env)
+        self.programs = ForkServer(keep_fds, django=False, env=env)
+        self.functions = ForkServer(keep_fds, django=True, env=env)
         self._lock = threading.Lock()
         self._idle: list[PythonChild] = []
         self._retiring = False
@@ -82,7 +82,7 @@ class Nursery:
                 return self._run_in_child(ctx)
 
     def _run_in_child(self, ctx: Context) -> Outcome:
-        """In one that is free, or in a new one."""
+        """Run the function in an idle child, or in a new one."""
         child = self._idle_child() or self.functions.start(PythonChild("a Python child"), dict)
         try:
             outcome = child.run(ctx)
@@ -94,12 +94,12 @@ class Nursery:
         return outcome
 
     def close(self) -> None:
-        """Ends all children."""
+        """End all children."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for house in (self.programs, self.functions):
-            house.close()
+        for server in (self.programs, self.functions):
+            server.close()
         for child in idle:
             child.close()
 
@@ -110,7 +110,7 @@ class Nursery:
         self.close()
 
     def _idle_child(self) -> PythonChild | None:
-        """The one used last: what is not needed grows old and retires."""
+        """Return the idle child used last, so that the others grow old and retire."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -142,7 +142,7 @@ class Nursery:
                 alarms.after(IDLE_SECONDS / 2, self._retire)
 
 
-class House:
+class ForkServer:
     """One nursery process, started when it is first needed, and again if it has died."""
 
     def __init__(self, keep_fds: Sequence[int], *, django: bool, env: Mapping[str, str] | None) -> None:
@@ -229,7 +229,7 @@ class Child:
             self.theirs.append(writing)
 
     def begin(self) -> None:
-        """Waits for the nursery to say that the process runs."""
+        """Wait until the nursery reports that the process runs."""
         self._close_theirs()
         self._status.settimeout(START_SECONDS)
         try:
@@ -256,7 +256,7 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def wait(self, ctx: Context) -> None:
-        """Passes the output on until the process has ended, and its group with it."""
+        """Pass the output on until the process and its group have ended."""
         while self.returncode is None:
             self._pump(ctx, None)
         deadline = time.monotonic() + DRAIN_SECONDS
@@ -266,13 +266,13 @@ class Child:
         self._finish_output(ctx)
 
     def close(self) -> None:
-        """Ends the whole group, whatever still runs of it."""
+        """End the whole process group and wait for it."""
         self._close_theirs()
         self._end_group()
         self.let_go()
 
     def let_go(self) -> None:
-        """The same without waiting for it."""
+        """End the process group without waiting for it."""
         self._close_theirs()
         self._status.close()
         for fd in self._streams:
@@ -316,7 +316,7 @@ class Child:
         except ConnectionError:
             told = {}
         if not told:
-            # The nursery is gone, and the child with it; the rest of the group has nobody else to end it.
+            # The nursery is gone, and the child with it; only this worker can end the rest of the group.
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.returncode = told.get("returncode", -signal.SIGKILL)
@@ -324,10 +324,10 @@ class Child:
         self._poll.unregister(self._status)
 
     def _read_channel(self, ctx: Context) -> None:
-        """A program has none; only Python children speak over a channel of their own."""
+        """Read messages of the child; programs have no channel, only Python children do."""
 
     def _read_stream(self, ctx: Context, fd: int) -> bool:
-        """Whether there may be more to read at once."""
+        """Read once; return whether there may be more to read."""
         name, lines = self._streams[fd]
         try:
             data = os.read(fd, CHUNK)
@@ -343,7 +343,7 @@ class Child:
         return len(data) == CHUNK
 
     def _finish_output(self, ctx: Context) -> None:
-        """What is in the pipes by now. Bounded: something that left the group may go on writing for ever."""
+        """Read what is in the pipes now; bounded, as a process that left the group may write for ever."""
         for fd in list(self._streams):
             for _ in range(16):
                 if not self._read_stream(ctx, fd):
@@ -410,7 +410,7 @@ class PythonChild(Child):
         self._channel.sock.close()
 
     def _interrupt(self, ctx: Context) -> None:
-        # The reason first: the child takes a signal without one for somebody else's.
+        # The reason first: the child ignores a signal without one.
         with suppress(ConnectionError):
             self._channel.send({"interrupt": ctx.reason})
         self.stop()
@@ -435,7 +435,7 @@ class PythonChild(Child):
             self.kill()
 
     def _forget_output(self) -> None:
-        """What a thread of an earlier function said after its end belongs to nobody."""
+        """Discard output of threads that an earlier function left behind."""
         for fd, (_, lines) in self._streams.items():
             with suppress(BlockingIOError):
                 os.read(fd, CHUNK)

@@ -53,8 +53,8 @@ def main(control_fd: int, keep_fds: Sequence[int], with_django: bool) -> NoRetur
     NurseryProcess(socket.socket(fileno=control_fd), keep_fds).serve()
 
 
-class Ward:
-    """A child. It stays a zombie until the worker lets go of it, so its group's number is not given away."""
+class ChildProcess:
+    """A child. It stays a zombie until the worker releases it, so that its process group id is not reused."""
 
     def __init__(self, pid: int, wire: socket.socket) -> None:
         self.pid = pid
@@ -66,7 +66,7 @@ class NurseryProcess:
     def __init__(self, control: socket.socket, keep_fds: Sequence[int]) -> None:
         self.pid = os.getpid()
         self.keep_fds = tuple(keep_fds)
-        self.wards: dict[int, Ward] = {}
+        self.children: dict[int, ChildProcess] = {}
         self.control = Channel(control)
         self.wakeup, waker = socket.socketpair()
         waker.setblocking(False)
@@ -103,8 +103,8 @@ class NurseryProcess:
             tell(wire, {"error": words, "errno": number})
             wire.close()
         else:
-            ward = self.wards[pid] = Ward(pid, wire)
-            self.selector.register(wire, selectors.EVENT_READ, partial(self.read_wire, ward))
+            child = self.children[pid] = ChildProcess(pid, wire)
+            self.selector.register(wire, selectors.EVENT_READ, partial(self.read_wire, child))
             tell(wire, {"pid": pid})
         finally:
             for fd in fds[1:]:
@@ -135,7 +135,7 @@ class NurseryProcess:
         except subprocess.SubprocessError:
             # It tells that something was raised in the new process, not what.
             raise Late from None
-        process.returncode = 0  # keeps Popen from waiting for what is a ward from now on
+        process.returncode = 0  # keeps Popen from waiting for what is a child from now on
         return process.pid
 
     def fork(self, wire: socket.socket, stdout: int, stderr: int, channel: int) -> int:
@@ -149,7 +149,7 @@ class NurseryProcess:
             os.dup2(stderr, 2)
             self.selector.close()
             mine = [self.control.sock, self.wakeup, self.waker, wire]
-            for sock in mine + [ward.wire for ward in self.wards.values()]:
+            for sock in mine + [child.wire for child in self.children.values()]:
                 sock.close()
             os.close(stdout)
             os.close(stderr)
@@ -162,9 +162,9 @@ class NurseryProcess:
             os._exit(70)
 
     def belong(self) -> None:
-        """In the new process: it dies with the nursery, and ignores nothing but what Python itself ignores.
+        """Make the new process die with the nursery, and reset the signals that it ignores.
 
-        The nursery ignores some signals, and whoever started the worker in the background others.
+        The nursery ignores some signals, and a shell that starts a worker in the background others.
         """
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self.pid:
@@ -173,67 +173,67 @@ class NurseryProcess:
             if signum == signal.SIGCHLD or signal.getsignal(signum) == signal.SIG_IGN:
                 signal.signal(signum, signal.SIG_DFL)
 
-    def read_wire(self, ward: Ward) -> None:
-        if ward.released:
+    def read_wire(self, child: ChildProcess) -> None:
+        if child.released:
             return
         try:
-            data = ward.wire.recv(16, socket.MSG_DONTWAIT)
+            data = child.wire.recv(16, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except ConnectionError:
             data = b""
-        self.look_after(ward)
+        self.look_after(child)
         if data:
-            ward.stopped = ward.stopped or not ward.ended
-            self.signal(ward, int(data))
+            child.stopped = child.stopped or not child.ended
+            self.signal(child, int(data))
         else:
-            ward.released = True
-            self.selector.unregister(ward.wire)
-            self.signal(ward, signal.SIGKILL)
+            child.released = True
+            self.selector.unregister(child.wire)
+            self.signal(child, signal.SIGKILL)
             self.let_go()
 
-    def signal(self, ward: Ward, signum: int) -> None:
+    def signal(self, child: ChildProcess, signum: int) -> None:
         try:
-            os.killpg(ward.pid, signum)
+            os.killpg(child.pid, signum)
         except ProcessLookupError:
             # A child forked this very moment is not yet the leader of its group.
-            os.kill(ward.pid, signum)
+            os.kill(child.pid, signum)
 
     def woken(self) -> None:
         self.wakeup.recv(4096)
-        for ward in self.wards.values():
-            self.look_after(ward)
+        for child in self.children.values():
+            self.look_after(child)
         self.let_go()
 
-    def look_after(self, ward: Ward) -> None:
-        """Tells the worker when the child has ended, and leaves it a zombie."""
-        if ward.ended:
+    def look_after(self, child: ChildProcess) -> None:
+        """Tell the worker when the child has ended, and leave it a zombie."""
+        if child.ended:
             return
-        found = os.waitid(os.P_PID, ward.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if found is not None:
-            ward.ended = True
+            child.ended = True
             returncode = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-            tell(ward.wire, {"returncode": returncode, "stopped": ward.stopped})
+            tell(child.wire, {"returncode": returncode, "stopped": child.stopped})
 
     def let_go(self) -> None:
-        for ward in [ward for ward in self.wards.values() if ward.ended and ward.released]:
-            os.waitpid(ward.pid, 0)
-            del self.wards[ward.pid]
-            ward.wire.close()
-        self.reap_strangers()
+        for child in [child for child in self.children.values() if child.ended and child.released]:
+            os.waitpid(child.pid, 0)
+            del self.children[child.pid]
+            child.wire.close()
+        self.reap_orphans()
 
-    def reap_strangers(self) -> None:
-        """Orphans of a child become the nursery's. A ward's zombie hides those behind it, for a while."""
+    def reap_orphans(self) -> None:
+        """Reap orphans of children, which become the nursery's. A child's zombie hides those behind it."""
         with suppress(ChildProcessError):
             while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                if found.si_pid in self.wards:
+                if found.si_pid in self.children:
                     break
                 os.waitpid(found.si_pid, 0)
 
     def end(self) -> NoReturn:
-        """Not before the last process has gone: until then the worker's lock has to be held."""
-        for ward in self.wards.values():
-            self.signal(ward, signal.SIGKILL)
+        """End all processes and wait for them: until then the worker's lock has to be held."""
+        for child in self.children.values():
+            self.signal(child, signal.SIGKILL)
         with suppress(ChildProcessError):
             while True:
                 for pid in children_of(self.pid):
@@ -243,7 +243,7 @@ class NurseryProcess:
 
 
 def is_given_up(wire: socket.socket) -> bool:
-    """Whether the worker has closed its end: it did not wait any longer, or is gone."""
+    """Tell whether the worker has closed its end: it stopped waiting, or is gone."""
     try:
         return not wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -253,7 +253,7 @@ def is_given_up(wire: socket.socket) -> bool:
 
 
 def tell(wire: socket.socket, message: dict[str, Any]) -> None:
-    with suppress(OSError):  # the worker may have let go of it
+    with suppress(OSError):  # the worker may have closed it
         wire.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
 
 

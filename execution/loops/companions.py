@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Life:
+class ThreadContext:
     """What a companion sees of its loop: whether it fares well, that something changed, that it ends."""
 
     is_well: Callable[[], bool] = lambda: True
@@ -28,48 +28,50 @@ class Life:
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
-Run = Callable[[Life], None]
-registered: dict[Place, dict[str, Run]] = {"worker": {}, "scheduler": {}}
+Companion = Callable[[ThreadContext], None]
+registered: dict[Place, dict[str, Companion]] = {"worker": {}, "scheduler": {}}
 
 
-def register(name: str, run: Run, *, beside: Place) -> None:
+def register(name: str, run: Companion, *, beside: Place) -> None:
     """`run` returns soon after `stopping` is set; one that raises is started again."""
     registered[beside][name] = run
 
 
-class Company:
+class BackgroundThreads:
     """The companions of one loop."""
 
     def __init__(self, place: Place, *, is_well: Callable[[], bool]) -> None:
         self.place = place
         self.is_well = is_well
-        self.lives: list[tuple[Life, threading.Thread]] = []
+        self.threads: list[tuple[ThreadContext, threading.Thread]] = []
 
     def start(self) -> None:
         for name, run in registered[self.place].items():
-            life = Life(self.is_well)
-            thread = threading.Thread(target=_live, args=(name, run, life), name=name, daemon=True)
-            self.lives.append((life, thread))
+            context = ThreadContext(self.is_well)
+            thread = threading.Thread(
+                target=_run_until_stopped, args=(name, run, context), name=name, daemon=True
+            )
+            self.threads.append((context, thread))
             thread.start()
 
     def wake(self) -> None:
-        for life, _ in self.lives:
-            life.woken.set()
+        for context, _ in self.threads:
+            context.woken.set()
 
     def stop(self) -> None:
-        for life, _ in self.lives:
-            life.stopping.set()
-            life.woken.set()
-        for _, thread in self.lives:
+        for context, _ in self.threads:
+            context.stopping.set()
+            context.woken.set()
+        for _, thread in self.threads:
             thread.join(timeout=STOP_SECONDS)
-        self.lives = []
+        self.threads = []
 
 
-def _live(name: str, run: Run, life: Life) -> None:
+def _run_until_stopped(name: str, run: Companion, context: ThreadContext) -> None:
     outage = Outage(logger, f"{name}: the database is away, it starts again when that is back")
-    while not life.stopping.is_set():
+    while not context.stopping.is_set():
         try:
-            run(life)
+            run(context)
         except AWAY as error:
             outage.note(error)
         except Exception:
@@ -78,4 +80,4 @@ def _live(name: str, run: Run, life: Life) -> None:
             return
         finally:
             connections.close_all()
-        life.stopping.wait(AGAIN_SECONDS)
+        context.stopping.wait(AGAIN_SECONDS)

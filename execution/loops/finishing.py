@@ -13,8 +13,8 @@ from django.db.models import F
 
 from database.statements import AWAY
 from execution.models import Execution, Worker, WorkerTask
-from execution.models.attempt import Finish, Held
-from execution.queue.handover import Freed
+from execution.models.attempt import ClaimedTask, Finish
+from execution.queue.request import ClaimRequest
 
 logger = logging.getLogger(__name__)
 
@@ -24,24 +24,21 @@ def finish(
     *,
     worker_id: UUID,
     now: datetime,
-    then: Callable[[Freed], Sequence[Held]] = lambda freed: (),
-    start: Callable[[list[Held]], None] = lambda claimed: None,
-) -> list[Held]:
-    """One transaction for all, and for what is claimed `then`; if the database refuses it, one by one.
+    claims: Callable[[], ClaimRequest | None] = lambda: None,
+    start: Callable[[list[ClaimedTask]], None] = lambda claimed: None,
+) -> list[ClaimedTask]:
+    """Write all outcomes and claim, in one transaction; if the database refuses it, write them one by one.
 
-    Raises only if the database is away.
+    Return the claimed tasks, which `start` has got. Raise only if the database is away.
     """
-    claimed: list[Held] = []
-
-    def claim(freed: Freed) -> list[Held]:
-        claimed.extend(then(freed))
-        return claimed
-
+    claimed: list[ClaimedTask] = []
     try:
         with transaction.atomic():
             # First in line: what was claimed does not wait for the settling of what has ended.
             transaction.on_commit(lambda: start(claimed))
-            accepted = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now, then=claim)
+            finished = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now, claims=claims)
+            accepted = finished.accepted
+            claimed += finished.claimed
     except AWAY:
         raise
     except Exception:
@@ -67,7 +64,7 @@ def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
     """Three levels: the outcome itself; a bare failure; on a fresh connection, the least that is needed."""
     try:
         with transaction.atomic():
-            return WorkerTask.objects.finish([one], worker_id=worker_id, now=now)
+            return WorkerTask.objects.finish([one], worker_id=worker_id, now=now).accepted
     except AWAY:
         raise
     except Exception as error:
@@ -75,7 +72,7 @@ def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
         failure = bare(one, error)
     try:
         with transaction.atomic():
-            return WorkerTask.objects.finish([failure], worker_id=worker_id, now=now)
+            return WorkerTask.objects.finish([failure], worker_id=worker_id, now=now).accepted
     except AWAY:
         raise
     except Exception:
@@ -89,7 +86,7 @@ def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
 
 
 def bare(one: Finish, error: Exception) -> Finish:
-    """What can be recorded of an outcome that the database refuses."""
+    """Reduce an outcome that the database refuses to what can be recorded."""
     outcome = replace(
         one.outcome,
         status="failed_with_error",
@@ -107,7 +104,7 @@ def _plain(error: Exception) -> str:
     return str(error).encode("ascii", "replace").decode().replace("\x00", "")[:500]
 
 
-def _count_stale(tasks: Sequence[Held], worker_id: UUID) -> None:
+def _count_stale(tasks: Sequence[ClaimedTask], worker_id: UUID) -> None:
     for task in tasks:
         logger.warning("stale outcome refused: task %s, attempt %d", task.work.key, task.attempt)
     Worker.objects.filter(pk=worker_id).update(stale_refused=F("stale_refused") + len(tasks))

@@ -76,12 +76,12 @@ def invoke(now: datetime) -> None:
 
 
 def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
-    """The same for schedules whose executions just ended; whoever is locked is left to the next tick."""
+    """Invoke schedules whose executions just ended; leave those that are locked to the next tick."""
     _invoke_in_passes(sorted(schedule_ids), now=now, wait=True)
 
 
 def _waiting_schedules(now: datetime, after: int) -> list[int]:
-    """The next ones by id, so that a pass never stops at schedules which others have locked."""
+    """Find the next ones by id, so that a pass never stops at schedules which others have locked."""
     sources = (Occurrence.objects.due(now), Execution.objects.unaccounted())
     ids: set[int] = set()
     for rows in sources:
@@ -104,13 +104,13 @@ def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
 
 
 def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
-    """One pass; if the database refuses it, its schedules one by one, so that a bad one stops nobody.
+    """Do one pass; if the database refuses it, its schedules one by one, so that a bad one stops no other.
 
     Returns those that are left for the next pass.
     """
     try:
         with transaction.atomic():
-            return _account_and_settle(Schedule.objects.hold(ids, skip_locked=not wait), now).left
+            return _account_and_settle(Schedule.objects.lock_in_order(ids, skip_locked=not wait), now).left
     except AWAY as error:
         # Locked, or the database went away: the next tick repeats it.
         logger.info("schedules %s are left to the next tick: %s", list(ids), error)
@@ -137,7 +137,7 @@ def trigger(
     retry_of: int | None = None,
     whole: bool = False,
 ) -> Occurrence:
-    """A manual run, started at once unless its policy lets it wait; the same key asks for the same run.
+    """Start a manual run, unless its policy lets it wait; the same key asks for the same run.
 
     `at` is the time that it stands for, if that is another than now; `retry_of` the execution that is done
     once more, as a `whole` or only what did not succeed.
@@ -180,7 +180,7 @@ def _trigger_in_turn(wanted: Callable[[], Occurrence], *, is_keyed: bool, now: d
 
 def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence:
     with transaction.atomic():
-        [schedule] = Schedule.objects.hold([wanted.schedule_id])
+        [schedule] = Schedule.objects.lock_in_order([wanted.schedule_id])
         if is_keyed and (known := schedule.occurrences.filter(key=wanted.key).first()):
             return _same(known, wanted)
         if schedule.status == Schedule.Status.CLOSED:
@@ -201,7 +201,7 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
 
 
 def _tell_fate(wanted: Occurrence, done: Pass) -> None:
-    """What was decided: mostly that it starts; else it is kept for later, and its row says for what."""
+    """Note what was decided: that it starts, or else what it waits for, which its row says."""
     for pk, status, reason, blocked_by in done.settled:
         if pk == wanted.pk:
             wanted.learn(status, reason=reason, blocked_by=blocked_by, settled_at=done.settled_at)
@@ -213,7 +213,7 @@ def _tell_fate(wanted: Occurrence, done: Pass) -> None:
 
 
 def _refuse_one_too_many(schedule: Schedule) -> None:
-    """Runs by hand are never dropped, so no more of them are taken than may wait."""
+    """Refuse a run by hand beyond those that may wait: none is ever dropped."""
     waiting = schedule.occurrences.pending().filter(source=Occurrence.Source.MANUAL).count()
     if waiting > settings.JIM_BUFFER_LIMIT:
         raise Refused(
@@ -223,14 +223,14 @@ def _refuse_one_too_many(schedule: Schedule) -> None:
 
 
 def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
-    """A repeated request; the first one's key may not be used for another one."""
+    """Return the occurrence of a repeated request; refuse the key for another request."""
     if known.asks_the_same_as(wanted):
         return known
     raise KeyReused(known.key.removeprefix("manual/"))
 
 
 def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
-    """The schedules are locked. Those whose occurrences would be too many at once are left."""
+    """Account and settle locked schedules; leave those whose occurrences would be too many at once."""
     paused = [schedule.pk for schedule in schedules if schedule.is_paused]
     waiting = Occurrence.objects.waiting(
         [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS + 1
@@ -243,13 +243,13 @@ def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
         schedules = [schedule for schedule in schedules if schedule.pk <= done]
         waiting = [occurrence for occurrence in waiting if occurrence.schedule_id <= done]
     if just_paused := _account(schedules, now):
-        held = Occurrence.UNASKED_FOR
+        held = Occurrence.AUTOMATIC_SOURCES
         waiting = [o for o in waiting if o.source not in held or o.schedule_id not in just_paused]
     return Pass(*_settle(schedules, waiting, now), left) if waiting else Pass(left=left)
 
 
 def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
-    """Counts executions that ended, once each; returns the schedules that paused themselves over them."""
+    """Count executions that ended, once each; return the schedules that paused themselves over them."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
     ended = Execution.objects.account(list(by_pk), now=now)
     failing: dict[int, str] = {}
@@ -268,7 +268,7 @@ def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
 
 
 def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], now: datetime) -> None:
-    """With the outcomes so far, and how many of them are new: whoever listens decides what is too much."""
+    """Tell of the outcomes so far, and how many are new: the receivers decide what is too much."""
     new = Counter(each.schedule_id for each in ended if each.status in ("completed", "failed"))
     failed = {each.schedule_id for each in ended if each.status == "failed"}
     events = [
@@ -318,7 +318,7 @@ def _settle(
 
 
 def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Collection[int]) -> None:
-    """Some of what they had pending is settled: those who wait with more may go on."""
+    """Let backfills go on: some of what their schedules had pending is settled."""
     if backfills:
         Backfill.objects.make_room(backfills, now=now)
     if eventful := [schedule.pk for schedule in schedules if schedule.topics]:
@@ -327,7 +327,7 @@ def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Colle
 
 
 def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
-    """The executions, by occurrence."""
+    """Start the executions; return them by occurrence."""
     executions = Execution.objects.start(starts, now=now) if starts else []
     return {
         start.occurrence.id: pk
@@ -337,7 +337,7 @@ def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
 
 
 def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[Running]], datetime]:
-    """What runs, by schedule, and a time that is no earlier than its start, or the end of what ran before.
+    """Return what runs, by schedule, and a time not before its start or the end of what ran before.
 
     The caller read the clock before it got the locks; a start may not be dated before an end it waited for,
     nor a skip before the start of what blocks it.
@@ -360,7 +360,7 @@ def _decide(
     running: dict[int, list[Running]],
     now: datetime,
 ) -> tuple[list[Fate], datetime]:
-    """What to start, keep, skip and miss, and when; whatever has to make way for it is told so at once."""
+    """Decide what to start, keep, skip and miss, and when; tell at once what has to make way."""
     pending: dict[int, list[Pending]] = defaultdict(list)
     policies = {schedule.pk: schedule.overlap for schedule in schedules}
     for o in waiting:
@@ -382,9 +382,9 @@ def _decide(
 
 
 def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now: datetime) -> datetime:
-    """Returns when that was: one that ended by itself meanwhile may have done so after `now`.
+    """Return when that was: one that ended by itself meanwhile may have done so after `now`.
 
-    In the order of their ids, whosever they are, as everybody who locks several executions does.
+    In the order of their ids across schedules, as everywhere that several executions are locked.
     """
     terminated = {pk for decision in decisions for pk in decision.terminate}
     stopped = terminated.union(*(decision.cancel for decision in decisions))
@@ -404,7 +404,7 @@ def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now:
 def _plan(
     occurrences: Sequence[Waiting], schedules: Sequence[Schedule]
 ) -> tuple[list[Start], dict[int, str]]:
-    """What can be started, and why the rest cannot. Errors in one definition stay with its schedule."""
+    """Tell what can be started, and why the rest cannot. Errors in one definition stay with its schedule."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
     steps = Step.lines_of(list({occurrence.schedule_id for occurrence in occurrences}))
     before = Execution.objects.in_bulk([o.retry_of for o in occurrences if o.retry_of])
@@ -468,7 +468,7 @@ def _count(schedules: Sequence[Schedule], settled: Sequence[tuple[Waiting, str, 
 
 
 def _give_up(pk: int, error: Exception, now: datetime) -> None:
-    """A schedule whose start the database refuses: its due occurrences say so, and the others go on."""
+    """Record at its due occurrences that the database refuses a schedule's start; the others go on."""
     reason = f"could not be started: {error}".replace("\x00", "")[:200]
     with transaction.atomic():
         schedule = Schedule.objects.lock().get(pk=pk)

@@ -20,7 +20,7 @@ def uptime() -> float:
 
 
 class Lease:
-    """Good until `until`, on the clock of `uptime`; for ever if nobody renews it."""
+    """Good until `until`, on the clock of `uptime`; for ever if it is never renewed."""
 
     def __init__(self, until: float = math.inf) -> None:
         self.until = until

@@ -30,7 +30,7 @@ class News(NamedTuple):
 
 
 @dataclass
-class Said:
+class StepOutput:
     """The sink of one attempt: any thread speaks, the worker's loop takes."""
 
     activity_id: int
@@ -80,8 +80,8 @@ class Said:
         self.news.lines.append((self.activity_id, self.line_count, stream, text, at))
 
 
-def write(saids: Sequence[Said], *, worker_id: UUID) -> set[int]:
-    """Writes what was said since the last time; returns the activities that are not ours any more."""
+def write(saids: Sequence[StepOutput], *, worker_id: UUID) -> set[int]:
+    """Write what was said since the last time; return the activities that this worker has lost."""
     taken = [(said, news) for said in saids if any(news := said.take())]
     if not taken:
         return set()

@@ -58,7 +58,7 @@ def next_look(now: datetime) -> datetime:
 
 
 def recover(now: datetime) -> None:
-    """Lapsed reservations, orphaned tasks, executions that nobody would move. One bad row stops nobody."""
+    """Recover lapsed reservations, orphaned tasks and stuck executions. One bad row stops no other."""
     expire_reservations(now)
     try:
         WorkerTask.objects.recover(now=now)
@@ -71,7 +71,7 @@ def recover(now: datetime) -> None:
 
 
 def expire_reservations(now: datetime) -> None:
-    """Of direct requests whose process is gone, so that nobody waits for their seats."""
+    """Release the seats of direct requests whose process is gone."""
     try:
         expired = Reservation.objects.expire(now)
     except AWAY:

@@ -19,7 +19,7 @@ from execution.children.nursery import Nursery
 from execution.models import Worker
 
 from .lease import Lease, uptime
-from .runs import Runs
+from .runs import RunningTasks
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Registration:
     lifeline: Lifeline
     nursery: Nursery
 
-    def __init__(self, *, pools: Sequence[str], runs: Runs, woken: threading.Event) -> None:
+    def __init__(self, *, pools: Sequence[str], runs: RunningTasks, woken: threading.Event) -> None:
         self.pools = tuple(pools)
         self._runs = runs
         self._woken = woken
@@ -61,7 +61,7 @@ class Registration:
         return uptime() - self.lease.asked_at < settings.JIM_LEASE_SECONDS
 
     def register(self) -> None:
-        """A new id at each boot, and after a burial: nothing of the old one counts any more."""
+        """Register with a new id, at each boot and after a burial: nothing of the old one counts any more."""
         worker_id, seats = uuid.uuid4(), self._runs.size
         lifeline, lease, asked_at = Lifeline(worker_id), Lease(), uptime()
         try:

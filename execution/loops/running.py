@@ -1,4 +1,4 @@
-"""Runs a loop until it ends or a signal asks it to."""
+"""Run a loop until it ends or a signal stops it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Loop(Protocol):
 
 
 def run_until_signal(loop: Loop) -> Any:
-    """The loop gets a thread of its own.
+    """Run the loop in a thread of its own until a signal stops it.
 
     A handler that interrupted it while it held a lock could not take that lock to wake it.
     """
@@ -70,7 +70,7 @@ def run_until_signal(loop: Loop) -> Any:
 
 
 def _spare_the_collector() -> None:
-    """What is loaded by now stays; what a task makes goes when its last reference does."""
+    """Freeze what is loaded by now; what a task makes goes when its last reference does."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -91,8 +91,8 @@ def wait_for_database(stopping: threading.Event) -> None:
 def prepare_connections() -> None:
     """Of this thread only: what steps do in theirs is their business.
 
-    A thread that freezes in a transaction loses it, and its locks, well before its lease expires, so nothing
-    of it can be committed after others took over. Statements are planned once and by indexes alone: a plan
+    A thread that freezes in a transaction loses it, and its locks, well before its lease expires, so it
+    commits nothing after others took over. Statements are planned once and by indexes alone: a plan
     that was made while the queue was empty has to serve it when it is full.
     """
     thread = threading.get_ident()

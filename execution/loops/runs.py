@@ -11,13 +11,13 @@ from uuid import UUID
 
 from database import clock
 from execution.children.nursery import Nursery
-from execution.models.attempt import Finish, Held
+from execution.models.attempt import ClaimedTask, Finish
 from execution.steps.binding import LastResults, bind
 from execution.steps.outcome import Reason
 from execution.steps.step_type import Isolation
 
 from .lease import Lease
-from .seats import Run, Seats
+from .seats import RunningTask, Seats
 
 # A quick step in a child process takes ten times as long as one in a thread.
 MOST_AHEAD: dict[Isolation, int] = {"thread": 100, "process": 16}
@@ -30,7 +30,7 @@ UNSTARTED: dict[Reason, str] = {
 }
 
 
-class Runs(dict[tuple[int, int], Run]):
+class RunningTasks(dict[tuple[int, int], RunningTask]):
     """By task and attempt. Only the worker's loop changes it; seats hand in what has ended."""
 
     def __init__(self, *, processes: int, threads: int, woken: threading.Event) -> None:
@@ -40,8 +40,8 @@ class Runs(dict[tuple[int, int], Run]):
             "process": Seats(processes, self.hand_in),
         }
         self.ahead: dict[Isolation, int] = {"thread": 0, "process": 0}
-        self.ended: deque[Run] = deque()
-        self.withdrawn: list[Run] = []
+        self.ended: deque[RunningTask] = deque()
+        self.withdrawn: list[RunningTask] = []
         self._last_results = LastResults()
         self._woken = woken
 
@@ -58,17 +58,19 @@ class Runs(dict[tuple[int, int], Run]):
         return sum(seats.backlog for seats in self.seats.values())
 
     @property
-    def running(self) -> list[Run]:
+    def running(self) -> list[RunningTask]:
         return [run for run in self.values() if run.outcome is None and run not in self.withdrawn]
 
-    def start(self, claimed: Sequence[Held], *, worker_id: UUID, lease: Lease, nursery: Nursery) -> None:
+    def start(
+        self, claimed: Sequence[ClaimedTask], *, worker_id: UUID, lease: Lease, nursery: Nursery
+    ) -> None:
         bindings = bind(claimed, self._last_results)
         for task in claimed:
-            run = Run(task, worker_id, bindings.get(task.pk), lease)
+            run = RunningTask(task, worker_id, bindings.get(task.pk), lease)
             self[task.pk, task.attempt] = run
             self._seats_of(run).submit(run, nursery)
 
-    def interrupt(self, run: Run, reason: Reason) -> None:
+    def interrupt(self, run: RunningTask, reason: Reason) -> None:
         if run.outcome is not None:
             return
         if self._seats_of(run).withdraw(run):
@@ -82,8 +84,8 @@ class Runs(dict[tuple[int, int], Run]):
             if not run.is_unstarted:
                 run.context.interrupt(reason)
 
-    def conclude(self, run: Run, reason: Reason, why: str) -> None:
-        """Ends an attempt in place of its step."""
+    def conclude(self, run: RunningTask, reason: Reason, why: str) -> None:
+        """End an attempt in place of its step."""
         run.outcome = Finish.unfinished(run.task, reason, why, now=clock.estimate()).outcome
         self.hand_in(run)
 
@@ -92,15 +94,15 @@ class Runs(dict[tuple[int, int], Run]):
         early = [run for run in self.values() if run.is_unstarted and now - run.claimed >= older_than]
         self.withdrawn += [run for run in early if self._seats_of(run).withdraw(run)]
 
-    def hand_in(self, run: Run) -> None:
+    def hand_in(self, run: RunningTask) -> None:
         """Wakes the loop once per group: waking it for each outcome would cost more than the step."""
         self.ended.append(run)
         is_urgent = run.task.step.get("on_crash") == "fail"
         if is_urgent or not self.backlog or len(self.ended) >= GROUP_SIZE:
             self._woken.set()
 
-    def settle(self, batch: Sequence[Run]) -> None:
-        """The outcomes of these are written."""
+    def settle(self, batch: Sequence[RunningTask]) -> None:
+        """Forget runs whose outcomes are written."""
         for run in batch:
             self._forget(run)
         self._adapt(batch)
@@ -112,16 +114,16 @@ class Runs(dict[tuple[int, int], Run]):
     def _busy(self, isolation: Isolation) -> int:
         return sum(run.outcome is None and run.task.isolation == isolation for run in self.values())
 
-    def _seats_of(self, run: Run) -> Seats:
+    def _seats_of(self, run: RunningTask) -> Seats:
         return self.seats["process" if run.task.isolation == "process" else "thread"]
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: RunningTask) -> None:
         """Unless the same attempt was claimed again since: it was put off, or given back."""
         key = run.task.pk, run.task.attempt
         if self.get(key) is run:
             del self[key]
 
-    def _adapt(self, batch: Sequence[Run]) -> None:
+    def _adapt(self, batch: Sequence[RunningTask]) -> None:
         """Claiming ahead of free seats pays only while tasks are shorter than a claim."""
         for isolation in self.seats:
             times = [

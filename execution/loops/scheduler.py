@@ -6,13 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from functools import cache
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import QuerySet
 
 from database import clock
 from database.outage import Outage
@@ -21,10 +19,9 @@ from database.wake import Watch, wake
 from execution.children import lifeline
 from execution.models import Chore, Execution
 from schedules.generator import backfill, end_snoozes, fill, generate
-from schedules.models import Backfill, Occurrence, Schedule
 
 from . import recovery
-from .companions import Company
+from .companions import BackgroundThreads
 from .invoker import invoke
 from .running import RETRY_SECONDS, wait_for_database
 
@@ -35,7 +32,6 @@ PROBE_SECONDS = 0.05
 HELD_SECONDS, LONGEST_HELD_SECONDS = 0.1, 0.5
 TIMEOUTS_PER_TICK = 100
 LATE_PER_TICK = 100
-_SOME_TIME = datetime(1, 1, 2, tzinfo=UTC)
 
 
 def time_out(now: datetime) -> None:
@@ -61,7 +57,6 @@ def notice_late(now: datetime) -> None:
 
 
 Part = Callable[[datetime], object]
-Times = Callable[[], tuple[QuerySet[Any], str]]
 
 SETTLING: list[Part] = [
     fill,
@@ -74,18 +69,46 @@ SETTLING: list[Part] = [
 ]
 RECOVERING: list[Part] = [recovery.bury_proven_dead, recovery.bury_expired, recovery.recover]
 OPENING: list[Part] = []
-_probed: list[Callable[[datetime], QuerySet[Any]]] = []
-_foreseen: list[Times] = []
+# The rows that a tick settles. Each probe reads one index, up to its first row. Statuses stand in the text:
+# SQLite uses an index with a condition only where the text shows that the condition holds.
+_due: list[str] = [
+    "SELECT 1 FROM schedules_schedule WHERE next_run_at <= %(now)s",
+    "SELECT 1 FROM schedules_schedule WHERE processed_until IS NULL AND status <> 'closed'",
+    "SELECT 1 FROM schedules_schedule WHERE paused_until <= %(now)s AND status = 'paused'",
+    "SELECT 1 FROM schedules_occurrence WHERE status = 'pending' AND due_at <= %(now)s",
+    "SELECT 1 FROM schedules_backfill WHERE status = 'open' AND slice_at <= %(now)s",
+    # Ended, and not counted by its schedule yet.
+    "SELECT 1 FROM execution_execution "
+    "WHERE accounted_at IS NULL AND schedule_id IS NOT NULL AND NOT (status = 'in_progress')",
+    # Longer than its schedule allows.
+    "SELECT 1 FROM execution_execution "
+    "WHERE status = 'in_progress' AND cancel_requested_at IS NULL AND timeout_at <= %(now)s",
+    # After its deadline, and not reported yet.
+    "SELECT 1 FROM execution_execution "
+    "WHERE status = 'in_progress' AND late_noticed_at IS NULL AND deadline_at <= %(now)s",
+]
+# When the next of them becomes due. Each reads one index, from `now` to the next row.
+_next_times: list[str] = [
+    "SELECT min(next_run_at) FROM schedules_schedule WHERE next_run_at > %(now)s",
+    "SELECT min(paused_until) FROM schedules_schedule WHERE paused_until > %(now)s",
+    "SELECT min(due_at) FROM schedules_occurrence WHERE status = 'pending' AND due_at > %(now)s",
+    "SELECT min(slice_at) FROM schedules_backfill WHERE status = 'open' AND slice_at > %(now)s",
+    "SELECT min(timeout_at) FROM execution_execution "
+    "WHERE status = 'in_progress' AND cancel_requested_at IS NULL AND timeout_at > %(now)s",
+    "SELECT min(deadline_at) FROM execution_execution "
+    "WHERE status = 'in_progress' AND late_noticed_at IS NULL AND deadline_at > %(now)s",
+]
 
 
-def register(settle: Part, *, due: Callable[[datetime], QuerySet[Any]], times: Times) -> None:
-    """What an app settles in each tick that finds some of its rows `due`; `times` says when the next will be.
+def register(settle: Part, *, due: str, next_at: str) -> None:
+    """Let a tick settle rows of another app; call it in `AppConfig.ready`.
 
-    Call it in `AppConfig.ready`.
+    `due` selects the rows that are due, `next_at` the time of the next row that will be: both are SQL, with
+    `%(now)s` for the time of the tick.
     """
     SETTLING.append(settle)
-    _probed.append(due)
-    _foreseen.append(times)
+    _due.append(due)
+    _next_times.append(next_at)
 
 
 def register_recovery(recover: Part) -> None:
@@ -98,7 +121,7 @@ def register_opening(once: Part) -> None:
 
 
 def tick(now: datetime, *, recovering: bool = True) -> bool:
-    """What a scheduler does, in this order; trouble in one part never stops the others. True: none had it."""
+    """Run all parts in order; an error in one never stops the others. Return whether there was none."""
     return _each((*(SETTLING if is_due(now) else ()), *(RECOVERING if recovering else ())), now)
 
 
@@ -116,64 +139,18 @@ def _each(parts: Sequence[Part], now: datetime) -> bool:
 
 
 def is_due(now: datetime) -> bool:
-    """One statement of a few index probes: is there anything for a tick to do?"""
-    return bool(_ask(_probe, now)[0])
+    """Tell whether there is anything for a tick to do, by one statement of a few index probes."""
+    return bool(_ask(f"SELECT {' OR '.join(f'EXISTS ({probe})' for probe in _due)}", now)[0])
 
 
 def next_due(now: datetime) -> datetime | None:
-    """When the next thing becomes due; what is due already but held by somebody else does not count."""
-    return min((instant(at) for at in _ask(_outlook, now) if at is not None), default=None)
+    """Return when the next row becomes due; rows that are due already do not count."""
+    times = _ask(f"SELECT {', '.join(f'({next_at})' for next_at in _next_times)}", now)
+    return min((instant(at) for at in times if at is not None), default=None)
 
 
-def _ask(question: Callable[[str], tuple[str, list[Any]]], now: datetime) -> tuple[Any, ...]:
-    sql, params = question(connection.vendor)
-    at = connection.ops.adapt_datetimefield_value(now)
-    return fetch(sql, [at if param == _SOME_TIME else param for param in params])[0]
-
-
-@cache
-def _probe(vendor: str) -> tuple[str, list[Any]]:
-    """Put together once: writing these queries takes longer than answering them."""
-    probes = (
-        Schedule.objects.due(_SOME_TIME),
-        Occurrence.objects.due(_SOME_TIME),
-        Execution.objects.unaccounted(),
-        Schedule.objects.open().unfilled(),
-        Schedule.objects.snoozed_until(_SOME_TIME),
-        Backfill.objects.due(_SOME_TIME),
-        Execution.objects.overtime(_SOME_TIME),
-        Execution.objects.newly_late(_SOME_TIME),
-        *(due(_SOME_TIME) for due in _probed),
-    )
-    compiled = [_compiled(rows.values("pk")) for rows in probes]
-    return f"SELECT {' OR '.join(f'EXISTS ({sql})' for sql, _ in compiled)}", _params(compiled)
-
-
-@cache
-def _outlook(vendor: str) -> tuple[str, list[Any]]:
-    times: tuple[tuple[QuerySet[Any], str], ...] = (
-        (Schedule.objects.all(), "next_run_at"),
-        (Occurrence.objects.pending(), "due_at"),
-        (Schedule.objects.all(), "paused_until"),
-        (Backfill.objects.open(), "slice_at"),
-        (Execution.objects.in_progress().filter(cancel_requested_at=None), "timeout_at"),
-        (Execution.objects.in_progress().filter(late_noticed_at=None), "deadline_at"),
-        *(times() for times in _foreseen),
-    )
-    compiled = [
-        _compiled(rows.filter(**{f"{field}__gt": _SOME_TIME}).order_by(field).values(field)[:1])
-        for rows, field in times
-    ]
-    return f"SELECT {', '.join(f'({sql})' for sql, _ in compiled)}", _params(compiled)
-
-
-def _compiled(rows: QuerySet[Any, Any]) -> tuple[str, tuple[Any, ...]]:
-    return rows.query.sql_with_params()
-
-
-def _params(compiled: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
-    stored = connection.ops.adapt_datetimefield_value(_SOME_TIME)
-    return [_SOME_TIME if param == stored else param for _, own in compiled for param in own]
+def _ask(sql: str, now: datetime) -> tuple[Any, ...]:
+    return fetch(sql, {"now": connection.ops.adapt_datetimefield_value(now)})[0]
 
 
 class SchedulerLoop:
@@ -181,7 +158,7 @@ class SchedulerLoop:
         self.stopping = threading.Event()
         self.woken = threading.Event()
         self.watch = Watch("jim_schedules", self.woken.set)
-        self.company = Company("scheduler", is_well=self._is_well)
+        self.background = BackgroundThreads("scheduler", is_well=self._is_well)
         self.ticked = float("-inf")
         self.recovered = self.looked_for_dead = float("-inf")
         self.recovers_after = 0.0
@@ -194,14 +171,14 @@ class SchedulerLoop:
     def run(self) -> None:
         wait_for_database(self.stopping)
         self.watch.start()
-        self.company.start()
+        self.background.start()
         logger.info("scheduler is ready")
         try:
             while not self.stopping.is_set():
                 self._pass()
         finally:
             self.watch.stop()
-            self.company.stop()
+            self.background.stop()
             logger.info("scheduler stopped")
 
     def stop(self) -> None:
@@ -232,7 +209,7 @@ class SchedulerLoop:
             is_well = _each(RECOVERING, clock.now()) and is_well
         if is_well:
             self.ticked = time.monotonic()
-            self.company.wake()
+            self.background.wake()
         if recovering:
             now = clock.now()
             self.recovers_after = (recovery.next_look(now) - now).total_seconds()
@@ -240,7 +217,7 @@ class SchedulerLoop:
             Chore.objects.note_tick_took(self.recovered - began)
 
     def _is_well(self) -> bool:
-        """A tick comes every half lease at the latest."""
+        """Tell whether ticks come: every half lease at the latest."""
         return time.monotonic() - self.ticked < settings.JIM_LEASE_SECONDS
 
     def _sleep(self) -> bool:
@@ -251,7 +228,7 @@ class SchedulerLoop:
         due_at = time.monotonic() + (due - now).total_seconds() if due else tick_at
         self.patience = min(max(2 * self.patience, HELD_SECONDS), LONGEST_HELD_SECONDS)
         if is_due(self.ticked_at):
-            # Somebody else held it: a worker that ends executions of this schedule does so most of the time.
+            # Locked by another process: a worker that ends executions of this schedule often holds it.
             due_at = min(due_at, time.monotonic() + self.patience)
         else:
             self.patience = 0.0
@@ -270,7 +247,7 @@ class SchedulerLoop:
         return False
 
     def _finds_dead(self) -> bool:
-        """Looks once a second."""
+        """Look once a second."""
         if time.monotonic() - self.looked_for_dead < LIFELINE_SECONDS:
             return False
         self.looked_for_dead = time.monotonic()

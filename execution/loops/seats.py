@@ -13,32 +13,32 @@ from django.db import close_old_connections, connections
 
 from database import clock
 from execution.children.nursery import Nursery
-from execution.models.attempt import Finish, Held
+from execution.models.attempt import ClaimedTask, Finish
 from execution.steps.binding import Binding
 from execution.steps.context import DOUBT_SECONDS, Context
 from execution.steps.outcome import Outcome
-from execution.steps.performing import perform, unspeakable
+from execution.steps.performing import perform, unreported_outcome
 
 from .lease import Lease
-from .recorder import Said
+from .recorder import StepOutput
 
 
-class Run:
+class RunningTask:
     """One claimed task in this process, from its claim to its outcome."""
 
     def __init__(
-        self, task: Held, worker_id: UUID, binding: Binding | None = None, lease: Lease | None = None
+        self, task: ClaimedTask, worker_id: UUID, binding: Binding | None = None, lease: Lease | None = None
     ) -> None:
         self.task = task
         self.worker_id = worker_id
-        self.said = Said(task.activity_id, clock.estimate)
+        self.said = StepOutput(task.activity_id, clock.estimate)
         self.context = Context(task.work, self.said, binding, lease)
         self.claimed = time.monotonic()
         self.outcome: Outcome | None = None
         self._turn = threading.Lock()
 
     def take(self) -> bool:
-        """True for the first who asks: the seat that starts it, or the loop that withdraws it unstarted."""
+        """Return True to the first caller: the seat that starts it, or the loop that withdraws it."""
         return self._turn.acquire(blocking=False)
 
     @property
@@ -55,10 +55,10 @@ class Run:
 
 
 class Seats:
-    def __init__(self, size: int, done: Callable[[Run], None]) -> None:
+    def __init__(self, size: int, done: Callable[[RunningTask], None]) -> None:
         self.size = size
         self._done = done
-        self._queue: SimpleQueue[tuple[Run, Nursery] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[RunningTask, Nursery] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
         self._submitted = 0
@@ -69,14 +69,14 @@ class Seats:
         """How many wait for a seat; each of them will have an outcome soon."""
         return max(0, self._queue.qsize() - self._passed_over)
 
-    def withdraw(self, run: Run) -> bool:
-        """True if no seat has started it; the seat that comes to it passes it over."""
+    def withdraw(self, run: RunningTask) -> bool:
+        """Withdraw a task that no seat has started; the seat that comes to it passes it over."""
         with self._lock:
             is_withdrawn = run.take()
             self._passed_over += is_withdrawn
         return is_withdrawn
 
-    def submit(self, run: Run, nursery: Nursery) -> None:
+    def submit(self, run: RunningTask, nursery: Nursery) -> None:
         with self._lock:
             self._submitted += 1
             if self._threads < min(self._submitted, self.size):
@@ -101,8 +101,8 @@ class Seats:
                 self._submitted -= 1
         connections.close_all()
 
-    def _wait_for_certainty(self, run: Run) -> None:
-        """A process that was frozen, or cut off, must not start what others may have done meanwhile.
+    def _wait_for_certainty(self, run: RunningTask) -> None:
+        """Wait for the lease: a process that was frozen must not start what others may have done meanwhile.
 
         The loop withdraws what does not start for long: to give it back, or because it is lost. The last look
         is at the start itself, however long the way from here to there takes.
@@ -110,7 +110,7 @@ class Seats:
         while run.is_unstarted and not run.context.lease.is_good:
             time.sleep(DOUBT_SECONDS)
 
-    def _perform(self, run: Run, nursery: Nursery) -> None:
+    def _perform(self, run: RunningTask, nursery: Nursery) -> None:
         """Whatever happens: a task without an outcome would be in process for ever."""
         try:
             run.outcome = perform(
@@ -118,5 +118,5 @@ class Seats:
             )
             close_old_connections()
         except BaseException as error:
-            run.outcome = run.outcome or unspeakable(run.context, error)
+            run.outcome = run.outcome or unreported_outcome(run.context, error)
         self._done(run)

@@ -1,6 +1,6 @@
 """The worker's loop: write what has ended, see what was cancelled, claim, else sleep.
 
-`Registration` is this process as the others see it, `Runs` what it has claimed.
+`Registration` is this process as the others see it, `RunningTasks` what it has claimed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from database.outage import Outage
 from database.statements import AWAY
 from database.wake import Watch
 from execution.models import Worker, WorkerTask
-from execution.models.attempt import Finish, Held
+from execution.models.attempt import ClaimedTask, Finish
 from execution.models.task_queryset import WorkerTaskQuerySet
-from execution.queue.handover import Freed
+from execution.queue.claim import claim
+from execution.queue.request import ClaimRequest
 
 from . import recorder, recovery
-from .companions import Company
+from .companions import BackgroundThreads
 from .finishing import finish, still_held
 from .housekeeping import keep_house
 from .registration import Registration
 from .running import wait_for_database
-from .runs import Runs
-from .seats import Run
+from .runs import RunningTasks
+from .seats import RunningTask
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +58,9 @@ class WorkerLoop:
         self.pools = tuple(pools)
         self.until_idle = until_idle
         self.woken = threading.Event()
-        self.runs = Runs(processes=processes, threads=threads, woken=self.woken)
+        self.runs = RunningTasks(processes=processes, threads=threads, woken=self.woken)
         self.registration = Registration(pools=self.pools, runs=self.runs, woken=self.woken)
-        self.unwritten: list[Run] = []
+        self.unwritten: list[RunningTask] = []
         self.claimed_at = datetime.min.replace(tzinfo=UTC)
         self.is_doubtful = False
         self.may_hold_strays = False
@@ -69,7 +70,7 @@ class WorkerLoop:
         )
         self.stopping = threading.Event()
         self.watch = Watch("jim_tasks", self._changed)
-        self.company = Company("worker", is_well=self.registration.is_well)
+        self.background = BackgroundThreads("worker", is_well=self.registration.is_well)
         self.changed_at: float | None = 0.0
         self.last_look = self.last_said = self.last_expiry = self.wrote_at = 0.0
         self.last_housekeeping = time.monotonic()
@@ -101,12 +102,12 @@ class WorkerLoop:
         self.woken.set()
 
     def _open(self) -> bool:
-        """False: it was asked to stop before the database let it begin."""
+        """Register and start the threads. False: it was asked to stop before the database let it begin."""
         while not self._arrive():
             if self.stopping.wait(RETRY_SECONDS):
                 return False
         self.registration.start_beating()
-        self.company.start()
+        self.background.start()
         self.watch.start()
         return True
 
@@ -136,7 +137,7 @@ class WorkerLoop:
             busy = self._flush(claiming=claiming)
             self._keep_house(is_idle=not busy and not self.runs)
             if self.runs.backlog or (busy and self.runs):
-                # What is there to claim has been claimed: outcomes, or somebody's news, come next.
+                # What is there to claim has been claimed: outcomes, or a wake-up, come next.
                 self.woken.wait(GROUP_SECONDS)
             elif not busy and not self.runs.ended:
                 self._rest()
@@ -147,7 +148,7 @@ class WorkerLoop:
             time.sleep(RETRY_SECONDS)
 
     def _reincarnate(self) -> None:
-        """Somebody buried this worker: its steps run elsewhere by now, so they end here without a trace."""
+        """Register anew after a burial: the steps run elsewhere by now, so they end here without a trace."""
         logger.error("worker %s was buried; its steps are ended and it registers anew", self.worker.pk)
         for run in list(self.runs.values()):
             self.runs.interrupt(run, "lost")
@@ -165,7 +166,7 @@ class WorkerLoop:
                 self.runs.interrupt(run, "lost")
 
     def _give_back(self) -> None:
-        """What was claimed too early, or by a transaction whose answer was lost."""
+        """Give back what was claimed too early, or by a transaction whose answer was lost."""
         if self.may_hold_strays:
             self._release_strays()
         if self.runs:
@@ -173,7 +174,7 @@ class WorkerLoop:
             self._release()
 
     def _release_strays(self) -> None:
-        strays = [Held.of(task) for task in self._mine() if (task.pk, task.attempt) not in self.runs]
+        strays = [ClaimedTask.of(task) for task in self._mine() if (task.pk, task.attempt) not in self.runs]
         released = WorkerTask.objects.release(strays, worker_id=self.worker.pk)
         now, why = clock.now(), "cancelled before it started"
         kept = [Finish.unfinished(held, "cancel", why, now=now) for held in strays if held.pk not in released]
@@ -182,7 +183,7 @@ class WorkerLoop:
         self.may_hold_strays = False
 
     def _release(self) -> None:
-        """Gives back what was withdrawn; what is being cancelled meanwhile ends here."""
+        """Give back what was withdrawn; end what is being cancelled meanwhile."""
         withdrawn = self.runs.withdrawn
         if not withdrawn:
             return
@@ -220,13 +221,13 @@ class WorkerLoop:
                 self.runs.interrupt(run, "lost")
             elif held[key] is not None:
                 self.runs.interrupt(run, "cancel")
-        self._give_up_on_deaf_steps()
+        self._restart_if_step_ignores_cancel()
 
     def _mine(self) -> WorkerTaskQuerySet:
         return WorkerTask.objects.processing().filter(worker=self.worker.pk)
 
-    def _give_up_on_deaf_steps(self) -> None:
-        """A function in a thread cannot be killed: if it ignores its token, this process is replaced."""
+    def _restart_if_step_ignores_cancel(self) -> None:
+        """Replace this process if a function in a thread ignores its token: a thread cannot be killed."""
         patience = max(settings.JIM_GRACE_SECONDS, settings.JIM_KILL_SECONDS + END_SECONDS)
         for run in self.runs.running:
             since = run.context.interrupted_at
@@ -239,7 +240,7 @@ class WorkerLoop:
                 self.wants_restart = True
 
     def _flush(self, *, claiming: bool) -> int:
-        """Writes the outcomes that have come in and claims for the seats they left, in one transaction."""
+        """Write the outcomes that have come in and claim for the seats they left, in one transaction."""
         while self.runs.ended:
             self.unwritten.append(self.runs.ended.popleft())
         batch = self.unwritten
@@ -257,8 +258,8 @@ class WorkerLoop:
         self.runs.settle(batch)
         return busy
 
-    def _finish(self, batch: Sequence[Run], *, claiming: bool) -> list[Held]:
-        claimed: list[Held] = []
+    def _finish(self, batch: Sequence[RunningTask], *, claiming: bool) -> list[ClaimedTask]:
+        claimed: list[ClaimedTask] = []
         for worker_id in {run.worker_id for run in batch}:
             runs = [run for run in batch if run.worker_id == worker_id]
             recorder.write([run.said for run in runs], worker_id=worker_id)
@@ -266,25 +267,31 @@ class WorkerLoop:
             if self.is_doubtful:
                 finishes = still_held(finishes, worker_id=worker_id)
             is_own = worker_id == self.worker.pk
-            then = self._claim if claiming and is_own else _nothing
-            claimed += finish(finishes, worker_id=worker_id, now=clock.now(), then=then, start=self._start)
+            claims = self._free_seats if claiming and is_own else _no_seats
+            claimed += finish(
+                finishes, worker_id=worker_id, now=clock.now(), claims=claims, start=self._start
+            )
         return claimed
 
-    def _claim(self, freed: Freed | None = None) -> list[Held]:
+    def _claim(self) -> list[ClaimedTask]:
+        request = self._free_seats()
+        return claim(request) if request else []
+
+    def _free_seats(self) -> ClaimRequest | None:
+        """Return what this worker can take now; None if its lease is in doubt."""
         self.claimed_at = clock.now()
         if not self.registration.lease.is_good:
-            return []
-        return WorkerTask.objects.claim(
-            self.worker,
-            seats=self.runs.free,
+            return None
+        return ClaimRequest(
+            self.worker.pk,
+            self.pools,
+            self.claimed_at,
+            free=self.runs.free,
             ahead=self.runs.ahead,
-            pools=self.pools,
-            now=self.claimed_at,
-            freed=freed,
             clock=clock.estimate,
         )
 
-    def _start(self, claimed: Sequence[Held]) -> None:
+    def _start(self, claimed: Sequence[ClaimedTask]) -> None:
         worker, lease = self.registration.place
         self.runs.start(claimed, worker_id=worker.pk, lease=lease, nursery=self.registration.nursery)
 
@@ -322,7 +329,7 @@ class WorkerLoop:
         """From the thread of the watch."""
         if self.changed_at is None:
             self.changed_at = time.monotonic()
-        self.company.wake()
+        self.background.wake()
         if not self.runs.backlog and not self._is_echo():
             self.woken.set()
 
@@ -353,10 +360,10 @@ class WorkerLoop:
     def _close(self) -> None:
         self.registration.stop_beating()
         self.watch.stop()
-        self.company.stop()
+        self.background.stop()
         self.runs.close()
         self.registration.leave()
 
 
-def _nothing(freed: Freed) -> list[Held]:
-    return []
+def _no_seats() -> None:
+    return None

@@ -46,8 +46,8 @@ LONGEST_DELAY = timedelta(days=3_650)
 REPEATS = uuid.UUID("6a1c9d0e-52c4-4a5c-9a55-3d1a3c1f4f0b")
 
 
-class Wanted(NamedTuple):
-    """One job as somebody asked for it."""
+class JobRequest(NamedTuple):
+    """One requested job."""
 
     line: dict[str, Any]
     initiator: Initiator
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
     @classmethod
     def each(
         cls, requests: Sequence[Mapping[str, Any]], *, initiator: Initiator, now: datetime
-    ) -> Iterator[Wanted]:
+    ) -> Iterator[JobRequest]:
         templates = TaskTemplate.objects.needed_by(requests) if names_in(requests) else {}
         return (cls.of(request, templates, initiator=initiator, now=now) for request in requests)
 
@@ -71,7 +71,7 @@ class Wanted(NamedTuple):
         *,
         initiator: Initiator,
         now: datetime,
-    ) -> Wanted:
+    ) -> JobRequest:
         if not isinstance(request, Mapping):
             raise ValidationError({"step": f"fields and values expected, found {shown(request)}"})
         step = request
@@ -105,14 +105,14 @@ class Wanted(NamedTuple):
         )
 
     def skipped(self, twin: uuid.UUID, now: datetime) -> Activity:
-        """The record of a job that was not queued, because another one like it is."""
+        """Build the record of a job that was not queued, because another one like it is."""
         why = f"Not queued: job {twin} with the deduplication key “{self.dedup_key}” has not ended."
         details = {"twin": str(twin), "request": self.line.get("request")}
         return self.planned.ended(Activity.Status.SKIPPED, why, now=now, details=details)
 
 
 def named(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A job that has no name is called as its type; a template names its jobs itself."""
+    """Name a job without a name after its type; a template names its jobs itself."""
     return {"name": request["step_type"], **request} if "step_type" in request else dict(request)
 
 
@@ -122,7 +122,7 @@ def first_wrong(
     """Which of these jobs cannot be queued, counted from 0, and why."""
     for number, request in enumerate(requests):
         try:
-            list(Wanted.each([request], initiator=initiator, now=now))
+            list(JobRequest.each([request], initiator=initiator, now=now))
         except ValidationError as error:
             return number, error
     return None
@@ -134,7 +134,7 @@ def names_keys(requests: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = None) -> dict[str, Any]:
-    """A line of a plan that has no other: checked, resolved and frozen."""
+    """Build the only line of a job's plan: checked, resolved and frozen."""
     # With their types: to Python, 1 and True are the same.
     frame = tuple((name, type(value), value) for name, value in step.items() if name != "config")
     try:
@@ -165,7 +165,7 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
     """All of a step but its config. Jobs come in thousands of the same kind: each kind is checked once."""
     data = {name: value for name, _, value in frame}
     if unknown := sorted(set(data) - set(Step.FIELDS)):
-        raise ValidationError(dict.fromkeys(unknown, "There is no such field of a job."))
+        raise ValidationError(dict.fromkeys(unknown, "A job does not have this field."))
     step = Step(**data)
     step.clean_fields(exclude=["schedule", "config"])
     step.clean_frame()
@@ -175,7 +175,7 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
     checked = step.as_json()
     try:
         return checked | {"limit_keys": limit_keys(checked)}
-    except Exception as error:  # a policy is somebody else's code
+    except Exception as error:  # a policy is code of the installation
         raise ValidationError({"resources": f"Its limits cannot be told: {error}"}) from error
 
 
@@ -230,10 +230,10 @@ def checked_group(
     if not isinstance(name, str) or not 0 < len(name.strip()) <= 200:
         wrong["name"] = "A group needs a name of at most 200 characters."
     if mode not in get_args(Mode):
-        wrong["mode"] = f"“{mode}” is no mode; there are: {', '.join(get_args(Mode))}."
+        wrong["mode"] = f"“{mode}” is not a mode. Use one of: {', '.join(get_args(Mode))}."
     if not isinstance(on_failure, str) or on_failure not in failure_policies:
         known = ", ".join(sorted(failure_policies))
-        wrong["on_failure"] = f"There is no policy “{on_failure}”; there are: {known}."
+        wrong["on_failure"] = f"“{on_failure}” is not a policy. Use one of: {known}."
     if not _is_timeout(timeout_seconds):
         wrong["timeout_seconds"] = "A whole number of seconds from 1 to a year is expected."
     data: Any = steps
@@ -310,7 +310,7 @@ def _later(request: Mapping[str, Any], now: datetime) -> datetime | None:
 
 
 def _named(key: str, initiator: Initiator) -> uuid.UUID:
-    """The same principal's same key names the same job, for as long as there is a record of it."""
+    """Derive the job's key: the same key of the same principal names the same job while its record exists."""
     return uuid.uuid5(REPEATS, f"{initiator.type}\n{initiator.id}\n{key}")
 
 

@@ -1,4 +1,4 @@
-"""How an execution moves on: what is left of it, where it goes from a group that is done, and how it ends."""
+"""How an execution moves on: its tasks that are left, the group after one that is done, and its end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def advance(model: type[Execution], executions: Iterable[Execution], *, now: dat
 
 
 def _standings(executions: Sequence[Execution]) -> dict[int, Standing]:
-    """What is left of each, and how its current group ended if nothing of that is live any more."""
+    """Read what is left of each, and how its current group ended if nothing in that is live any more."""
     theirs, params = among("e.id", [e.pk for e in executions])
     tasks, _ = among("execution_id", [e.pk for e in executions])
     rows = fetch(
@@ -81,7 +81,7 @@ def _standings(executions: Sequence[Execution]) -> dict[int, Standing]:
 
 
 def _judge(execution: Execution, last: dict[int | None, failure.Last], waiting: int | None) -> bool:
-    """Sets where this execution goes from its finished group; True if it ends here.
+    """Set where this execution goes from its finished group; return True if it ends here.
 
     `waiting` is the first group that still has tasks.
     """
@@ -125,7 +125,7 @@ def _following(
 
 
 def _pass_kept(execution: Execution) -> None:
-    """What a retry kept of the groups after the last one that it ran is done as well."""
+    """Count the groups as done that a retry kept after the last one that it ran."""
     kept = [step["index"] for step in execution.plan["steps"] if step.get("reused")]
     execution.current_index = max([execution.current_index, *kept])
 
@@ -221,7 +221,7 @@ def _warned(roots: Sequence[int]) -> set[int]:
 
 
 def _settle_after(schedule_ids: set[int]) -> None:
-    """What waited for these executions need not wait for a tick. A tick repeats what is lost here."""
+    """Settle what waited for these executions without a tick. A tick repeats what is lost here."""
     from execution.loops.invoker import invoke_soon
 
     invoke_soon(schedule_ids, now=clock.now())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 UNSUCCESSFUL = (Activity.Status.FAILED_WITH_ERROR, Activity.Status.COMPLETE_WITH_ERROR)
 
 
-class Held:
+class ClaimedTask:
     """An attempt as its worker holds it: what a row of the queue says, without being a model's instance.
 
     Thousands are claimed in a second; building a model for each would cost more than the claim itself.
@@ -77,7 +77,7 @@ class Held:
         self.turn = turn(priority, position, self.pk)
 
     @classmethod
-    def of(cls, task: WorkerTask) -> Held:
+    def of(cls, task: WorkerTask) -> ClaimedTask:
         assert task.claimed_at is not None
         return cls(tuple(getattr(task, name) for name in cls.COLUMNS), task.claimed_at)
 
@@ -115,12 +115,12 @@ class Held:
 class Finish:
     """One attempt as it was claimed, and how it ended."""
 
-    task: Held
+    task: ClaimedTask
     outcome: Outcome
 
     @classmethod
-    def lost(cls, task: Held, *, is_cancelled: bool, now: datetime) -> Finish:
-        """What its step type decides, if it does; else what the retry policy makes of it."""
+    def lost(cls, task: ClaimedTask, *, is_cancelled: bool, now: datetime) -> Finish:
+        """Build the end of a lost attempt: as its step type decides, else by the retry policy."""
         usual = cls.unfinished(task, "lost", "worker lost", now=now)
         kind = registry.step_types.get(task.work.step_type)
         status = kind.lost(task.work, is_cancelled=is_cancelled, now=now) if kind else None
@@ -132,8 +132,8 @@ class Finish:
         )
 
     @classmethod
-    def unfinished(cls, task: Held, reason: Reason, why: str, *, now: datetime) -> Finish:
-        """The end of an attempt whose step did not say how it ended."""
+    def unfinished(cls, task: ClaimedTask, reason: Reason, why: str, *, now: datetime) -> Finish:
+        """Build the end of an attempt whose step did not say how it ended."""
         is_cancel = reason == "cancel"
         began = task.claimed_at
         outcome = Outcome(
@@ -150,11 +150,11 @@ class Finish:
 
     @property
     def is_plain(self) -> bool:
-        """Its ending is known, whether somebody has asked for its end meanwhile or not."""
+        """Tell whether the ending stays the same if a cancel was requested meanwhile."""
         return self.outcome.interrupted not in ("lost", "drain") and not self.outcome.again_at
 
     def next(self, now: datetime) -> retry.Next | None:
-        """The attempt after this one, None where there is no question of one."""
+        """Return the attempt after this one, None if the outcome does not call for one."""
         if self.outcome.status not in UNSUCCESSFUL or self.outcome.interrupted == "cancel":
             return None
         budget = retry.Budget.of(self.task.failures, self.task.crashes, self.task.step)

@@ -1,6 +1,6 @@
 """How lines of plans are stored: without what nearly all of them say.
 
-Each line is written, read and parsed several times in its life; half of it would be the same every time.
+Each line is written, read and parsed several times in its life; half would be the same every time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def brief(line: Any) -> Any:
 
 
 def whole(line: Any) -> Any:
-    """What is damaged stays so: a line without its key allows nothing."""
+    """Restore what a brief line does not say. A damaged line stays so: without its key, it allows nothing."""
     return {**UNSAID, **line} if _is_line(line) else line
 
 
@@ -62,7 +62,7 @@ def _each_line(plan: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class LineField(models.JSONField):
-    """A line of a plan: brief in the database, whole for everybody else."""
+    """A line of a plan: brief in the database, whole everywhere else."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return whole(super().from_db_value(value, expression, connection))

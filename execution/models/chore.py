@@ -19,7 +19,7 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
         return self.filter(due, name=name).update(last_run_at=now) == 1
 
     def tick(self, *, outage: timedelta, now: datetime) -> datetime:
-        """Notes that a scheduler ticks; since when has one ticked without a gap longer than `outage`?
+        """Note that a scheduler ticks; return since when one has, without a gap longer than `outage`.
 
         A tick that far ahead is one of a clock that was set back since: it counts as a gap as well.
         """

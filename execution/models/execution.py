@@ -116,11 +116,11 @@ class Execution(models.Model):
         return [step for step in self.plan["steps"] if step["index"] == index]
 
     def is_late(self, now: datetime) -> bool:
-        """It outlives, or has outlived, its deadline."""
+        """Tell whether it runs, or ran, beyond its deadline."""
         return self.deadline_at is not None and self.deadline_at < (self.finished_at or now)
 
     def neighbours(self) -> tuple[int | None, int | None]:
-        """The executions of the same schedule before and after this one."""
+        """Return the executions of the same schedule before and after this one."""
         if self.schedule_id is None:
             return None, None
         same = Execution.objects.filter(schedule=self.schedule_id).values_list("pk", flat=True)
@@ -128,7 +128,7 @@ class Execution(models.Model):
         return before, same.filter(pk__gt=self.pk).order_by("pk").first()
 
     def time_out(self, *, now: datetime) -> bool:
-        """It is stopped like a cancelled one, and has failed."""
+        """Stop it like a cancelled one, as failed."""
         return self.cancel(
             initiator=Initiator.system("timeout"), now=now, reason=self._timeout_words(), timed_out=True
         )
@@ -146,7 +146,7 @@ class Execution(models.Model):
     def cancel(
         self, *, initiator: Initiator, now: datetime, reason: str = "", timed_out: bool = False
     ) -> bool:
-        """What runs is asked to stop, and only clean-up starts after it. False: it has ended already."""
+        """Ask what runs to stop; only clean-up starts afterwards. False: it has ended already."""
         from .task import WorkerTask
 
         with transaction.atomic():
@@ -166,19 +166,19 @@ class Execution(models.Model):
         return True
 
     def clean_up(self, *, is_failure: bool = False) -> list[int]:
-        """The lines that a cancel leaves alone; a damaged plan promises nothing."""
+        """Return the lines that a cancel leaves alone; a damaged plan promises nothing."""
         try:
             return failure.clean_up(self.plan["steps"], is_failure=is_failure)
         except (AttributeError, KeyError, TypeError):
             return []
 
     def clean_up_tasks(self) -> list[tuple[int, str]]:
-        """The ids and names of the tasks that a cancel leaves alone, in order."""
+        """Return the ids and names of the tasks that a cancel leaves alone, in order."""
         rows = self.tasks.filter(line__in=self.clean_up())
         return list(rows.order_by("step_index", "line").values_list("pk", "name"))
 
     def terminate(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Ends it at once, without clean-up; a worker that finds its row gone writes nothing more."""
+        """End it at once, without clean-up; a worker that finds its row gone writes nothing more."""
         from .task import WorkerTask
 
         with transaction.atomic():
@@ -204,7 +204,7 @@ class Execution(models.Model):
     def retry(
         self, *, initiator: Initiator, now: datetime, whole: bool = False, key: str = "", overlap: str = ""
     ) -> Execution | None:
-        """A new execution of what did not succeed in this one, or of all; None: it waits for its turn."""
+        """Start a new execution of what did not succeed, or of all; None: it waits for its turn."""
         from execution.loops.invoker import trigger
 
         if self.status == self.Status.IN_PROGRESS:
@@ -227,7 +227,7 @@ class Execution(models.Model):
     def _retry_group(
         self, start: Start, *, initiator: Initiator, now: datetime, whole: bool, key: str
     ) -> Execution:
-        """The same key asks for the same retry; without a schedule there is no occurrence to remember it."""
+        """Find the retry that the same key asked for; without a schedule, no occurrence remembers it."""
         with transaction.atomic():
             list(Execution.objects.lock().filter(pk=self.pk).values_list("pk"))
             records = Activity.objects.filter(operation="retry", target_type="execution", target_id=self.pk)
@@ -265,7 +265,7 @@ class Execution(models.Model):
 
 
 def _may_be_kept(activity: Activity) -> bool:
-    """It succeeded, or ran and found that there was nothing to do."""
+    """Tell whether it succeeded, or ran and found nothing to do."""
     was_kept = "reused" in (activity.details or {})
     found_nothing = activity.status == Activity.Status.SKIPPED and activity.executed_at is not None
     return was_kept or activity.status in failure.SUCCEEDED or found_nothing

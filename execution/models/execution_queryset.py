@@ -14,7 +14,7 @@ from django.db import connection, models, transaction
 from django.db.models import Count, Exists, OuterRef, Q, Subquery
 
 from activities.models import Activity
-from activities.signals import Event, noticed, somebody_listens
+from activities.signals import Event, listener_condition, noticed
 from database.statements import (
     AWAY,
     among,
@@ -95,7 +95,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         )
 
     def stuck(self) -> ExecutionQuerySet:
-        """In progress, and nobody will ever move them: no task is queued or processing."""
+        """Select executions in progress that nothing would move: no task is queued or processing."""
         from .task import WorkerTask
 
         live = WorkerTask.objects.live().filter(execution=OuterRef("pk"))
@@ -118,7 +118,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.in_progress().filter(deadline_at__lte=now, late_noticed_at=None)
 
     def with_progress(self) -> ExecutionQuerySet:
-        """`groups`, `groups_reached` and `has_successes`, counted on an index: a list needs no plans."""
+        """Count `groups`, `groups_reached` and `has_successes` on an index: a list needs no plans."""
         parts = Activity.objects.filter(parent=OuterRef("activity")).order_by().values("parent")
         reached = parts.filter(step_index__lte=OuterRef("current_index"))
         counted = Count("step_index", distinct=True)
@@ -131,8 +131,8 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def lock(self, *, skip_locked: bool = False) -> ExecutionQuerySet:
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked).order_by("pk")
 
-    def hold(self, ids: Sequence[int]) -> list[Execution]:
-        """Locked, by id, with no more than it takes to advance them: there are thousands in a second."""
+    def lock_and_read(self, ids: Sequence[int]) -> list[Execution]:
+        """Lock executions in id order and read what it takes to advance them: thousands in a second."""
         theirs, params = among("id", ids)
         locking = "FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
         sql = f"SELECT {', '.join(HELD)} FROM execution_execution WHERE {theirs} ORDER BY id {locking}"
@@ -142,7 +142,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         ]
 
     def start(self, starts: Sequence[Start], *, now: datetime) -> list[int]:
-        """Executions, root activities, all tasks and their activities, in a handful of statements.
+        """Insert executions, root activities, all tasks and their activities, in a handful of statements.
 
         Returns the executions in the same order.
         """
@@ -155,7 +155,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         rows = [(*start.execution(now), root) for start, root in zip(starts, roots, strict=True)]
         same = self.model.UNENDED | {"started_at": now}
         with planned_once():
-            fields, told = (*Start.EXECUTION, "activity"), f"id, activity_id, {somebody_listens()}"
+            fields, told = (*Start.EXECUTION, "activity"), f"id, activity_id, {listener_condition()}"
             inserted = insert_each(self.model, fields, rows, same=same, returning=told)
         by_root = {root: pk for pk, root, _ in inserted}
         pairs = list(zip(starts, roots, strict=True))
@@ -178,7 +178,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         timeout_seconds: int | None = None,
         may: permissions.May = permissions.anything,
     ) -> Execution:
-        """A group of jobs without a schedule: one after the other, side by side, or by their indexes."""
+        """Start jobs without a schedule: one after the other, side by side, or by their indexes."""
         check_own_steps(steps, may)
         checked = checked_group(
             name, steps, mode=mode, on_failure=on_failure, timeout_seconds=timeout_seconds
@@ -196,9 +196,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.get(pk=pk)
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[int]:
-        """Moves on those of these locked executions whose group is done.
+        """Advance those of these locked executions whose group is done.
 
-        Returns the tasks that wait no longer: whoever does not claim them itself tells the workers.
+        Return the tasks that wait no longer: a caller that does not claim them tells the workers.
         """
         return advance(self.model, executions, now=now)
 
@@ -213,7 +213,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return len(late)
 
     def account(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Accounted]:
-        """What has ended since the last time, in the order of its ends; once each."""
+        """Account what has ended since the last time, in the order of its ends; once each."""
         theirs, params = among("e.schedule_id", schedule_ids)
         rows = fetch(
             "SELECT e.id, e.schedule_id, e.status, e.error, a.target_name, a.result "
@@ -235,7 +235,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return list(ended.values())
 
     def around(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Around]:
-        """What runs for these schedules, and whatever has ended after `now`."""
+        """Read what runs for these schedules, and what has ended after `now`."""
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
             "SELECT id, schedule_id, source, cancel_requested_at IS NOT NULL, true, started_at "
@@ -251,7 +251,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         ]
 
     def recover(self, *, now: datetime, limit: int = 100) -> int:
-        """Advances stuck executions. No tasks is no proof of success: their activities are."""
+        """Advance stuck executions. That no tasks are left does not prove success: their activities do."""
         stuck = list(self.stuck().values_list("pk", flat=True)[:limit])
         for pk in stuck:
             try:
@@ -265,7 +265,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return len(stuck)
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Ended executions with all their activities, output and items."""
+        """Delete ended executions with all their activities, output and items."""
         old = list(
             self.filter(Q(accounted_at__isnull=False) | Q(schedule=None), finished_at__lt=before)
             .order_by("finished_at")
@@ -282,7 +282,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
 
 def _plan(text: str) -> Any:
-    """Read once, not in each turn of its execution; nobody changes it."""
+    """Read the plan once, not in each turn of its execution; it never changes."""
     return kept_plan(text) if len(text) <= PLAN_SIZE else whole_plan(_loaded(text))
 
 

@@ -12,20 +12,17 @@ from django.db import OperationalError, connection, models, transaction
 from django.urls import reverse
 
 from activities.models import Activity
-from database.statements import among, fetch, write
+from database.statements import fetch, write
 from database.wake import wake
 from execution.queue.concurrency import SEPARATOR, Room, key_complaint
+from execution.queue.conditions import HELD
+from execution.queue.dialect import dialect
 from operations.initiator import Initiator
 from schedules.models import Refused
 from text.clean import clean_text
 
 from .worker import Worker
 
-# What is in process counts until its end is committed, whoever is alive to say so.
-HELD = (
-    "SELECT limit_keys, pool, count(*) AS number FROM execution_workertask "
-    "WHERE status = 'processing' AND worker_id IS NOT NULL GROUP BY limit_keys, pool"
-)
 BUSY = "The queue is too busy at the moment: try again."
 PATIENCE_MILLISECONDS = 2_000
 LOCK_TIMEOUT, DEADLOCK = "55P03", "40P01"
@@ -33,7 +30,7 @@ LOCK_TIMEOUT, DEADLOCK = "55P03", "40P01"
 
 class LimitQuerySet(models.QuerySet["Limit"]):
     def define(self, key: str, size: Any, *, initiator: Initiator, now: datetime, note: str = "") -> Limit:
-        """A new limit, which counts what runs already; nothing is saved if anything is wrong."""
+        """Create a limit, which counts what runs already; nothing is saved if anything is wrong."""
         limit = Limit(key=(key or "").strip(), size=size, note=note)
         limit.check_definition()
         with queue_at_rest():
@@ -49,7 +46,7 @@ class LimitQuerySet(models.QuerySet["Limit"]):
     def put(
         self, key: str, size: Any, *, initiator: Initiator, now: datetime, note: str | None = None
     ) -> Limit:
-        """Gives the limit this size, whether it exists or not; without a note, the stored one stays."""
+        """Give the limit this size, whether it exists or not; without a note, the stored one stays."""
         limit = self.filter(pk=clean_text(key.strip())).first()
         if limit is None:
             return self.define(key, size, initiator=initiator, now=now, note=note or "")
@@ -63,37 +60,31 @@ class LimitQuerySet(models.QuerySet["Limit"]):
         Reservations count once they are taken: one that waits does not keep another from its seat. A pool
         without a limit has as many seats as its workers.
         """
-        sizes = self.hold(limit_keys.split(SEPARATOR))
+        sizes = self.lock_sizes(limit_keys.split(SEPARATOR))
         seats = {} if f"pool:{pool}" in sizes else {pool: self._seats(pool)}
         taken = (
             "SELECT limit_keys, pool, 1 FROM execution_reservation "
             "WHERE released_at IS NULL AND taken_at IS NOT NULL AND id <> %s"
         )
         # No reservation has the id 0.
-        own = apart_from or UUID(int=0)
-        params = [own if connection.vendor == "postgresql" else own.hex]
-        return Room.left(sizes, seats, fetch(f"{HELD} UNION ALL {taken}", params)).fits(limit_keys, pool)
+        own = models.UUIDField().get_db_prep_value(apart_from or UUID(int=0), connection)
+        return Room.left(sizes, seats, fetch(f"{HELD} UNION ALL {taken}", [own])).fits(limit_keys, pool)
 
-    def hold(self, keys: Iterable[str]) -> dict[str, int]:
-        """The sizes of those that exist. They are locked by key, as everybody does: who counts, counts alone.
+    def lock_sizes(self, keys: Iterable[str]) -> dict[str, int]:
+        """Lock the limits that exist, by key, and return their sizes: who counts, counts alone.
 
         What is counted has to be read by a later statement, which sees all that was committed before.
         """
-        these, params = among("key", sorted(set(keys)), kind="text")
-        if connection.vendor == "postgresql":
-            these += " ORDER BY key FOR NO KEY UPDATE"
-        return dict(fetch(f"SELECT key, size FROM execution_limit WHERE {these}", params))
+        return dialect().lock_limits(set(keys))
 
     def _seats(self, pool: str) -> int:
-        """Claims for this pool hold its reservation, as it has no limit to hold."""
-        if connection.vendor == "postgresql":
-            live = "SELECT id FROM execution_reservation WHERE pool = %s AND released_at IS NULL"
-            fetch(f"{live} FOR NO KEY UPDATE", [pool])
+        """Count the seats of a pool. Claims for it lock its reservation, as it has no limit to lock."""
+        dialect().lock_reservations([pool])
         return Worker.objects.seats_of(pool)
 
 
 class Limit(models.Model):
-    """How many tasks with one key run at once, whoever runs them."""
+    """How many tasks with one key run at once, on all workers together."""
 
     EDITABLE = ("size", "note")
 
@@ -115,12 +106,12 @@ class Limit(models.Model):
         return {name: getattr(self, name) for name in self.EDITABLE}
 
     def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> bool:
-        """What runs goes on, also above a size that is less now; nothing starts by the size it had.
+        """Change the limit. What runs goes on, also above a smaller size; nothing starts by the old size.
 
         Return False if nothing differs: what is saved as it was has not been edited.
         """
         if unknown := set(changes) - set(self.EDITABLE):
-            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
+            raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
         with queue_at_rest():
             before = self._take().definition()
             for name, value in changes.items():
@@ -136,7 +127,7 @@ class Limit(models.Model):
         return True
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
-        """What waited for it starts at once, unless another limit holds it."""
+        """Delete the limit. What waited for it starts at once, unless another limit holds it."""
         with queue_at_rest():
             details = self._take().definition()
             Activity.objects.record("delete", self, initiator=initiator, now=now, details=details)
@@ -145,7 +136,7 @@ class Limit(models.Model):
             wake("jim_tasks")
 
     def check_definition(self) -> None:
-        """Raises ValidationError by field."""
+        """Check all fields; raise ValidationError by field."""
         self.note = clean_text((self.note or "").strip())
         self.full_clean(validate_unique=False, validate_constraints=False)
 
@@ -165,16 +156,14 @@ class Limit(models.Model):
 
 @contextmanager
 def queue_at_rest() -> Iterator[None]:
-    """Nobody queues, claims or ends a task meanwhile: each is marked by the limits that there are, always.
+    """Keep others from queueing, claiming or ending tasks: each is always marked by the limits that exist.
 
     The lock keeps out as well those who hold rows that they are about to write. It comes before the lock of
     a limit, as for those who claim.
     """
     try:
         with transaction.atomic():
-            if connection.vendor == "postgresql":
-                write(f"SET LOCAL lock_timeout = {PATIENCE_MILLISECONDS}", [])
-                write("LOCK TABLE execution_workertask IN EXCLUSIVE MODE", [])
+            dialect().lock_queue(milliseconds=PATIENCE_MILLISECONDS)
             yield
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") in (LOCK_TIMEOUT, DEADLOCK) or "locked" in str(error):
@@ -183,25 +172,16 @@ def queue_at_rest() -> Iterator[None]:
 
 
 def _mark(key: str) -> None:
-    has, params = _has(key)
-    write(f"UPDATE execution_workertask SET is_limited = TRUE WHERE NOT is_limited AND {has}", params)
+    write(
+        "UPDATE execution_workertask SET is_limited = TRUE "
+        f"WHERE NOT is_limited AND {dialect().has_key('%s')}",
+        [key],
+    )
 
 
 def _unmark(key: str) -> None:
-    has, params = _has(key)
-    if connection.vendor == "postgresql":
-        others = "string_to_array(limit_keys, chr(10)) && ARRAY(SELECT key::text FROM execution_limit)"
-    else:
-        others = f"EXISTS (SELECT 1 FROM execution_limit l WHERE {contains('l.key')})"
-    sql = f"UPDATE execution_workertask SET is_limited = FALSE WHERE is_limited AND {has} AND NOT ({others})"
-    write(sql, params)
-
-
-def _has(key: str) -> tuple[str, list[str]]:
-    return contains("%s"), [key]
-
-
-def contains(key: str) -> str:
-    """One of the keys of a task is this one, all of it."""
-    find, end = ("strpos", "chr(10)") if connection.vendor == "postgresql" else ("instr", "char(10)")
-    return f"{find}({end} || limit_keys || {end}, {end} || {key} || {end}) > 0"
+    write(
+        "UPDATE execution_workertask SET is_limited = FALSE "
+        f"WHERE is_limited AND {dialect().has_key('%s')} AND NOT ({dialect().HAS_LIMIT})",
+        [key],
+    )

@@ -9,12 +9,12 @@ from django.db import models, transaction
 from django.db.models import Q
 
 from activities.models import Activity, Ending
-from database.statements import fetch, insert_each
+from database.statements import fetch, found_in, insert_each
 from database.wake import wake
 from execution.queue.concurrency import SEPARATOR
-from execution.queue.limited import found_in, sets
+from execution.queue.conditions import READY, READY_LIMITED
+from execution.queue.dialect import dialect
 from execution.queue.order import by_turn
-from execution.queue.unlimited import READY, READY_LIMITED
 from operations.initiator import Initiator
 
 from .limit import Limit
@@ -44,7 +44,7 @@ _FIRST_OF_SET = (
 
 
 class Lost(Exception):
-    """The seat is not the request's any more: it lapsed, or somebody released it."""
+    """The seat is not the request's any more: it lapsed or was released."""
 
 
 class ReservationQuerySet(models.QuerySet["Reservation"]):
@@ -52,7 +52,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return self.filter(released_at=None)
 
     def lapsed(self, now: datetime) -> ReservationQuerySet:
-        """Live, though nobody has beaten for a lease."""
+        """Select live reservations whose holder has not beaten for a lease."""
         return self.live().filter(lease_until__lt=now)
 
     def reserve(
@@ -63,7 +63,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         now: datetime,
         then: Callable[[Reservation], object] = lambda reservation: None,
     ) -> Reservation | None:
-        """The next free seat of the line's pool; None while another has it, or a queued task goes first.
+        """Reserve the next free seat of the pool; None while another has it, or a queued task goes first.
 
         What is done `then` is part of the same transaction.
         """
@@ -91,7 +91,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
     def _reserve(
         self, line: Mapping[str, Any], holder: str, now: datetime, then: Callable[[Reservation], object]
     ) -> Reservation | None:
-        """Durable, because a reservation that nobody sees reserves nothing."""
+        """Reserve durably, because a reservation that others do not see reserves nothing."""
         with transaction.atomic(durable=True):
             reservation = self._insert(line, holder, now)
             if reservation is None or not self._is_its_turn(reservation, now):
@@ -113,7 +113,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return made if insert_each(Reservation, fields, [row], unless_known=True, returning="id") else None
 
     def _is_its_turn(self, reservation: Reservation, now: datetime) -> bool:
-        """Asked once it is there: since then nobody can release a seat of this pool and set another turn."""
+        """Ask once it is inserted: from then on, no other can release a seat of this pool."""
         others = self.filter(pool=reservation.pool).exclude(pk=reservation.pk)
         released = list(others.order_by("-released_at"))
         if any(last.lets_pass(now) for last in released[:1]):
@@ -188,7 +188,7 @@ class Reservation(models.Model):
                 status=Activity.Status.IN_PROGRESS,
                 now=now,
             )
-            taken = self._live().filter(taken_at=None)
+            taken = self._if_live().filter(taken_at=None)
             if not taken.update(taken_at=now, lease_until=now + lease(), activity=self.activity_id):
                 raise Lost
         self.taken_at = now
@@ -199,13 +199,13 @@ class Reservation(models.Model):
         return Limit.objects.room(limit_keys=self.limit_keys, pool=self.pool, apart_from=self.pk)
 
     def beat(self, now: datetime) -> bool:
-        """False: the seat was given to others."""
-        return self._live().update(lease_until=now + lease()) == 1
+        """Renew the lease. False: the seat was given to others."""
+        return self._if_live().update(lease_until=now + lease()) == 1
 
     def finish(self, ending: Ending, *, now: datetime) -> bool:
-        """Records how its request ended and releases the seat; False, and nothing, if it was lost before."""
+        """Record how its request ended and release the seat; False, and nothing, if it was lost before."""
         with transaction.atomic():
-            is_own = self._release(self._live(), now)
+            is_own = self._release(self._if_live(), now)
             if is_own:
                 Activity.objects.finish([ending])
         return is_own
@@ -213,13 +213,13 @@ class Reservation(models.Model):
     def release(self, now: datetime, *, why: str = "cancelled") -> bool:
         """Frees the seat; a request that runs in it counts as cancelled, and notices by its next beat."""
         with transaction.atomic():
-            is_own = self._release(self._live(), now)
+            is_own = self._release(self._if_live(), now)
             if is_own:
                 self._end(Activity.Status.CANCELLED, now, message=why)
         return is_own
 
     def free(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Somebody takes the seat from its holder."""
+        """Take the seat from its holder, on request of a person."""
         with transaction.atomic():
             is_freed = self.release(now, why=f"Its seat was released by {initiator.name}.")
             if is_freed:
@@ -229,7 +229,7 @@ class Reservation(models.Model):
     def lapse(self, now: datetime) -> bool:
         """Frees the seat of a holder that did not beat for a lease; what ran in it has failed."""
         with transaction.atomic():
-            is_over = self._release(self._live().filter(lease_until__lt=now), now)
+            is_over = self._release(self._if_live().filter(lease_until__lt=now), now)
             if is_over:
                 self._end(Activity.Status.FAILED_WITH_ERROR, now, error=LOST, permanently_failed=True)
         return is_over
@@ -241,7 +241,8 @@ class Reservation(models.Model):
         ready = "SELECT 1 FROM execution_workertask WHERE id = %s AND status = 'queued' AND NOT is_delayed"
         return bool(fetch(ready, [self.passes_first]))
 
-    def _live(self) -> ReservationQuerySet:
+    def _if_live(self) -> ReservationQuerySet:
+        """Select this reservation while it is live, as the guard of a write."""
         return Reservation.objects.live().filter(pk=self.pk)
 
     def _release(self, held: ReservationQuerySet, now: datetime) -> bool:
@@ -257,12 +258,13 @@ class Reservation(models.Model):
 
 
 def _first_of(pool: str) -> int | None:
-    """The next task of the pool, found by index however long the queue is. To plan that takes a moment."""
+    """Find the next task of the pool by index, however long the queue is."""
     if not fetch(f"{_IS_ANY_READY} LIMIT 1", [pool] * 2):
         return None
     limited = (
         "SELECT t.id, t.priority, t.position FROM s "
         f"JOIN execution_workertask t ON t.id {found_in(_FIRST_OF_SET)} WHERE s.pool = %s"
     )
-    rows = fetch(f"{sets()} SELECT id FROM ({limited} UNION ALL {_UNLIMITED}) AS firsts {_TURN}", [pool] * 3)
+    firsts = f"SELECT id FROM ({limited} UNION ALL {_UNLIMITED}) AS firsts {_TURN}"
+    rows = fetch(f"{dialect().SETS} {firsts}", [pool] * 3)
     return rows[0][0] if rows else None

@@ -88,7 +88,7 @@ class Start:
 
     @classmethod
     def again(cls, before: Execution, *, initiator: Initiator, last: Collection[Activity]) -> Start:
-        """All of it, or what has not succeeded: `last` are the attempts whose outcome it may keep."""
+        """Plan all steps again, or those that did not succeed: the outcomes of `last` may be kept."""
         kept = {activity.line: activity for activity in last if activity.line is not None}
         lines = [up_to_date(line) for line in before.plan["steps"]]
         known = reusable(lines, kept)
@@ -195,7 +195,7 @@ class Start:
         return "reused" in line or is_late_alert
 
     def ended(self, root_id: int, now: datetime) -> Iterator[Activity]:
-        """The activities of lines that need not run, so that each line of a plan has one."""
+        """Build the activities of lines that need not run, so that each line of a plan has one."""
         for line in filter(self._is_over, self.lines):
             planned = Planned(line, self.initiator, root_id=root_id)
             before = (self.reused or {}).get(line["line"])

@@ -123,7 +123,7 @@ class WorkerTask(models.Model):
         return "cancelling" if self.cancel_requested_at else self.status
 
     def prioritise(self, priority: int, *, initiator: Initiator, now: datetime) -> bool:
-        """False: it has been claimed meanwhile, and nothing changes for what runs."""
+        """Change the priority. False: it has been claimed meanwhile, and nothing changes for what runs."""
         if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST_PRIORITY:
             raise ValidationError(
                 {"priority": f"A whole number from -{MOST_PRIORITY} to {MOST_PRIORITY} is expected."}
@@ -137,7 +137,7 @@ class WorkerTask(models.Model):
         return self._change({"position": -position_before_all(now)}, "It goes last.", initiator, now)
 
     def hasten(self, *, initiator: Initiator, now: datetime) -> bool:
-        """A retry or a job that waits for its time need not wait any longer. False: it does not."""
+        """Let a retry or a job start before its time. False: it does not wait for one."""
         return self._change(
             {"is_delayed": False, "available_at": now},
             "It waits no longer.",

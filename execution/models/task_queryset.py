@@ -15,18 +15,17 @@ from database.statements import literal, update_each
 from execution.queue.cancel import cancel
 from execution.queue.claim import claim
 from execution.queue.enqueue import enqueue, requeue
-from execution.queue.finish import abandon, finish, release
-from execution.queue.handover import Freed
-from execution.queue.limited import is_any_open
+from execution.queue.finish import Finished, abandon, finish, release
 from execution.queue.order import position_before_all
 from execution.queue.recover import recover
-from execution.queue.unlimited import Claimant, Seats
+from execution.queue.request import ClaimRequest, SeatCounts
+from execution.queue.snapshot import is_any_open
 from execution.steps.step_type import Isolation
 from operations.initiator import Initiator
 from schedules import permissions
 from schedules.models import Refused
 
-from .attempt import Finish, Held
+from .attempt import ClaimedTask, Finish
 from .execution import Execution
 from .reservation import Reservation
 from .worker import Worker
@@ -52,7 +51,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.exclude(status=self.model.Status.WAITING)
 
     def lock(self) -> WorkerTaskQuerySet:
-        """By id, as everybody does, so that nobody waits in a circle."""
+        """Lock in id order to avoid deadlocks."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def is_claimable(
@@ -98,27 +97,25 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def requeue(
         self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime
     ) -> WorkerTask:
-        """The next attempt of a job whose row is gone. Its activity is unique: nobody else retries it too."""
+        """Add the next attempt of a job whose row is gone. Its activity is unique, so one retry wins."""
         return requeue(self, last, step, initiator=initiator, now=now)
 
     def claim(
         self,
         worker: Worker,
         *,
-        seats: Seats,
+        seats: SeatCounts,
         pools: Sequence[str],
         now: datetime,
-        ahead: Seats | None = None,
-        freed: Freed | None = None,
+        ahead: SeatCounts | None = None,
         clock: Callable[[], datetime] | None = None,
-    ) -> list[Held]:
-        """Takes ready tasks for a living worker: the first in order, at most as many as it has free seats.
+    ) -> list[ClaimedTask]:
+        """Claim ready tasks for a living worker: the first in order, at most as many as it has free seats.
 
-        What nobody limits may be taken `ahead` of them, by so many more. What is `freed` by the transaction
-        that this is part of need not be counted again. `clock` is asked again once the claim has its locks,
-        which may take long; without it, `now` is recorded.
+        Of tasks without a limit, so many more may be taken `ahead` of free seats. `clock` is asked again once
+        the claim has its locks, which may take long; without it, `now` is recorded.
         """
-        return claim(Claimant(worker.pk, pools, now, clock), free=seats, ahead=ahead or {}, freed=freed)
+        return claim(ClaimRequest(worker.pk, pools, now, seats, ahead or {}, clock))
 
     def finish(
         self,
@@ -126,44 +123,44 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         *,
         worker_id: uuid.UUID,
         now: datetime,
-        then: Callable[[Freed], Sequence[Held]] = lambda freed: (),
-    ) -> set[int]:
-        """Ends attempts of one worker, in one transaction; returns the tasks whose outcome was accepted.
+        claims: Callable[[], ClaimRequest | None] = lambda: None,
+    ) -> Finished:
+        """End attempts of one worker, and claim for the seats that this leaves, in one transaction.
 
-        The fence is (id, attempt, worker): what another has taken over since changes nothing. `then` claims
-        for the seats that this leaves; others are told of the room, and of the tasks, that it does not take.
+        The fence is (id, attempt, worker): what another has taken over since changes nothing. `claims` is
+        asked for the free seats when the outcomes are written; without a request, nothing is claimed.
         """
-        return finish(self, finishes, worker_id=worker_id, now=now, then=then)
+        return finish(self, finishes, worker_id=worker_id, now=now, claims=claims)
 
-    def release(self, tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
+    def release(self, tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
         """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
         return release(tasks, worker_id=worker_id)
 
-    def abandon(self, task: Held, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
-        """The last resort for an outcome that the database refuses; its execution counts as stuck then."""
+    def abandon(self, task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
+        """End a task whose outcome the database refuses, as a last resort; its execution counts as stuck."""
         return abandon(task, error, worker_id=worker_id, now=now)
 
     def recover(self, *, now: datetime) -> int:
-        """Ends the attempts of workers that are dead or gone, in the way a worker ends its own.
+        """End the attempts of workers that are dead or gone, in the way a worker ends its own.
 
-        What somebody holds is left for later: whoever froze in the middle of a write stops nobody else.
+        Leave locked rows for later: a process that froze in the middle of a write stops no other.
         """
         return recover(self, now=now)
 
     def cancel(self, *, now: datetime, kept: Collection[int] = ()) -> int:
-        """Closes what has not started, flags what runs. The caller holds the lock of the execution.
+        """Close what has not started, flag what runs. The caller holds the lock of the execution.
 
         The lines that are `kept` go on.
         """
         return cancel(self, now=now, kept=kept)
 
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
-        """These go first, in this order, among what waits in their pool with the same priority."""
+        """Put these first, in this order, among what waits in their pool with the same priority."""
         with transaction.atomic():
             # Found through their activities: the queue has no index of its own for that.
             found_ids = self.filter(activity__task_key__in=keys).values_list("pk", flat=True)
             named = self.filter(pk__in=list(found_ids))
-            # Whoever ends or advances their executions writes to several of them, in no order.
+            # Transactions that end or advance their executions write to several of them, in no order.
             executions = Execution.objects.filter(pk__in=set(named.values_list("execution_id", flat=True)))
             list(executions.lock().values_list("pk"))
             rows = {task.key: task for task in named.unclaimed().lock()}

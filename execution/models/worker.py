@@ -31,7 +31,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.alive().exclude(lease_until__range=(now, now + 2 * lease()))
 
     def seats_of(self, pool: str) -> int:
-        """How many tasks of this pool they can run at once; nobody has less than one seat."""
+        """Count the tasks of this pool that the workers can run at once; at least one."""
         serving = self.alive().values_list("pools", "seats")
         return max(1, sum(seats for pools, seats in serving if not pools or pool in pools))
 
@@ -58,7 +58,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return len(buried)
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Ended workers without tasks."""
+        """Delete ended workers without tasks."""
         from .task import WorkerTask
 
         held = WorkerTask.objects.filter(worker=OuterRef("pk"))
@@ -126,7 +126,7 @@ class Worker(models.Model):
         return "" if seconds is None else clock.trouble(timedelta(seconds=seconds))
 
     def beat(self, now: datetime, *, clock_skew: timedelta | None = None) -> bool:
-        """False: somebody buried this worker; it must end its children and register anew."""
+        """Renew the lease. False: this worker was buried; it must end its children and register anew."""
         alive = Worker.objects.alive().filter(pk=self.pk)
         skew = None if clock_skew is None else clock_skew.total_seconds()
         return alive.update(beat_at=now, lease_until=now + lease(), clock_skew_seconds=skew) == 1

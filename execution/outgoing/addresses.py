@@ -21,7 +21,7 @@ NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", re.IG
 
 UNICAST = IPv6Network("2000::/3")
 NAT64 = IPv6Network("64:ff9b::/96")
-# Of no use to the public, yet `is_global` in one Python or another; the first is Azure's for its guests.
+# Not public, yet `is_global` in some Python versions; the first is Azure's for its guests.
 SPECIAL: tuple[Network, ...] = tuple(
     ip_network(network)
     for network in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")
@@ -29,7 +29,7 @@ SPECIAL: tuple[Network, ...] = tuple(
 
 
 def url_complaint(url: str) -> str:
-    """Why the URL is not called; empty if it may be, as far as can be told without looking up its host."""
+    """Return why the URL cannot be called; empty if it can, as far as known without looking up its host."""
     if UNFIT.search(url):
         return "contains a space, a control character or a backslash; write it percent-encoded, such as %20"
     if len(url) > LONGEST_URL:
@@ -50,7 +50,7 @@ def url_complaint(url: str) -> str:
 
 
 def address_complaint(host: str, address: Address) -> str:
-    """Why the address must not be connected to on behalf of that host; empty if it may be."""
+    """Return why the address of that host must not be connected to; empty if it may."""
     hosts, networks = _allowed(tuple(settings.JIM_HTTP_ALLOW))
     candidates = [address, *_embedded(address)]
     if host.lower().removesuffix(".") in hosts:
@@ -73,7 +73,7 @@ def _port_complaint(port: int | None, scheme: str) -> str:
 
 
 def _literal(host: str) -> Address | None:
-    """The address that the host is written as, in any form that the system takes for one, such as 127.1."""
+    """Return the address that the host is written as, in any form that the system knows, such as 127.1."""
     try:
         return ip_address(host)
     except ValueError:
@@ -86,7 +86,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _embedded(address: Address) -> list[IPv4Address]:
-    """The address behind the address: where a packet to it would end up."""
+    """Return the IPv4 address inside an IPv6 address, to which a packet would go."""
     if isinstance(address, IPv4Address):
         return []
     if address in NAT64:

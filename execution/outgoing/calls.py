@@ -1,4 +1,4 @@
-"""Calls to other servers that cannot be led to addresses which they must not reach.
+"""HTTP calls to other servers that cannot be redirected to addresses that are not allowed.
 
 Every connection looks its host up once, checks all addresses that it gets, and goes to one of these. Proxies
 and credentials of the environment are not used. Another thread can end a call at any moment.
@@ -74,7 +74,7 @@ class Call:
         self._network = Network(limits, resolve=resolve, tls=tls)
 
     def send(self, request: Request, *, follow_redirects: bool = False, enough: int | None = None) -> Answer:
-        """The answer, whatever its status; CallFailed if there is none. No more is read than is `enough`."""
+        """Return the answer, whatever its status, read up to `enough` bytes; raise CallFailed without one."""
         for _ in range(MAX_REDIRECTS + 1):
             with self._asked(request) as response:
                 headers = httpx2.Headers(response.headers)
@@ -84,7 +84,7 @@ class Call:
         raise CallFailed(f"was redirected more than {MAX_REDIRECTS} times", can_retry=False)
 
     def hang_up(self) -> None:
-        """From any thread: `send` fails at once, unless it has its answer."""
+        """End the call from any thread: `send` fails at once, unless it has its answer."""
         self._network.cut_off()
 
     @property
@@ -110,7 +110,7 @@ class Call:
                 )
             )
         except httpcore2.LocalProtocolError:
-            # Its words would repeat a header.
+            # The message of the error would repeat a header.
             raise CallFailed("the request cannot be sent as HTTP", can_retry=False) from None
         except httpcore2.RemoteProtocolError as error:
             raise CallFailed(f"no proper answer from {url.host}: {conceal(str(error))[:200]}") from None
@@ -150,7 +150,7 @@ def is_redirect(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def redirected(request: Request, status: int, location: str) -> Request:
-    """As browsers do it; but what was meant for one site is not sent to another."""
+    """Return the request that follows a redirect, without sending credentials to another site."""
     here = _read(request.url)
     there = _read(location, base=here)
     headers = {name.lower(): value for name, value in request.headers.items()}
@@ -170,7 +170,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
 
 
 def _read(text: str, *, base: httpx2.URL | None = None) -> httpx2.URL:
-    """The same reader for what is checked and for what is called."""
+    """Parse a URL; validation and the request use this function, so that they cannot disagree."""
     try:
         url = base.join(text) if base else httpx2.URL(text)
         complaint = url_complaint(str(url))
@@ -205,7 +205,7 @@ def _unpacked(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked_piece(inflate: Any, piece: bytes) -> Iterator[bytes]:
-    """Never much at once, however little it was packed into."""
+    """Yield the unpacked data in bounded pieces, however well it was packed."""
     inflated = b"more"
     while inflated and not inflate.eof:
         try:

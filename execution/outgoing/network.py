@@ -26,7 +26,7 @@ Resolver = Callable[[str, int], list[str]]
 
 
 class CallFailed(Exception):
-    """There is no answer. The words name neither path nor query, which may hold secrets."""
+    """The call has no answer. The message contains neither path nor query, which may contain secrets."""
 
     def __init__(self, message: str, *, can_retry: bool = True) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ def system_addresses(host: str, port: int) -> list[str]:
 
 
 class Network(httpcore2.NetworkBackend):
-    """The one way out of a call: one connection at a time, and nothing more once it has been cut off."""
+    """The connections of a call, one at a time, and none once it has been cut off."""
 
     def __init__(self, limits: Limits, *, resolve: Resolver, tls: ssl.SSLContext | None) -> None:
         self.limits, self.tls = limits, tls
@@ -59,7 +59,7 @@ class Network(httpcore2.NetworkBackend):
         self._bytes_left = 0
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Wire:
-        """To the first of its addresses that takes it, if none of them is refused."""
+        """Connect to the first address that accepts, if none of them is refused."""
         failure: OSError | None = None
         for address in self._addresses(host, port):
             self.close()
@@ -73,7 +73,7 @@ class Network(httpcore2.NetworkBackend):
         raise CallFailed(f"cannot connect to {host}: {told(failure)}")
 
     def cut_off(self) -> None:
-        """From any thread. Whatever waits for the network ends at once."""
+        """End all waiting for the network at once, from any thread."""
         with self.lock:
             self.is_cut_off = True
             if self._wire is not None:
@@ -85,7 +85,7 @@ class Network(httpcore2.NetworkBackend):
             self._wire.close()
 
     def allow(self, size: int) -> None:
-        """That many bytes from now on, and no more."""
+        """Allow this many bytes to be read from now on."""
         self._bytes_left = size
 
     def check(self, *, heard: int = 0) -> None:
@@ -109,7 +109,7 @@ class Network(httpcore2.NetworkBackend):
         return addresses
 
     def _looked_up(self, host: str, port: int) -> list[str]:
-        """In a thread that nobody waits for in the end: a look-up that hangs cannot be ended."""
+        """Look up the addresses in a thread, as a look-up that hangs cannot be ended."""
         self.check()
         threading.Thread(target=self._look_up, args=(host, port), name="look-up", daemon=True).start()
         try:
@@ -126,7 +126,7 @@ class Network(httpcore2.NetworkBackend):
     def _look_up(self, host: str, port: int) -> None:
         try:
             self._found.put(self._resolve(host, port))
-        except Exception as error:  # whatever it is, somebody waits to hear of it
+        except Exception as error:  # passed to the waiting thread
             self._found.put(error)
 
 
@@ -193,13 +193,13 @@ class Wire(httpcore2.NetworkStream):
             self._handle.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        # Under the lock: `cut` must not meet a stranger who was given the same number since.
+        # Under the lock: `cut` must not hit another connection that got the same number.
         with self._network.lock:
             self._handle.close()
             self._socket.close()
 
     def _connected(self, seconds: float) -> int:
-        """The error of the attempt; 0 if it succeeds."""
+        """Return the error number of the attempt; 0 if it succeeds."""
         poll = select.poll()
         poll.register(self._socket, select.POLLOUT)
         if not poll.poll(seconds * 1_000):
@@ -222,7 +222,7 @@ class Wire(httpcore2.NetworkStream):
 
 @lru_cache(maxsize=1)
 def _system_tls() -> ssl.SSLContext:
-    """Trusts what the system trusts, or SSL_CERT_FILE and SSL_CERT_DIR."""
+    """Return a context that trusts the system's certificates, or SSL_CERT_FILE and SSL_CERT_DIR."""
     return httpx2.create_ssl_context()
 
 

@@ -1,29 +1,111 @@
-"""Queued → processing: who is next."""
+"""Queued → processing: which tasks are next.
+
+Tasks without a limit are claimed by one statement, in the order of the queue. If a limit or a reservation
+has a say, a look without locks finds the groups of tasks that have room, so that a full limit costs little
+to those who do not need it. Only then are the limits locked, by key, and all is counted anew: what is
+counted under the lock holds. The statements stand in `postgresql` and `sqlite`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from execution.models.attempt import Held
+from django.db import connection, transaction
 
-from .handover import Freed, hand_over
-from .limited import claim_by_turn
-from .unlimited import ISOLATION, Claimant, Seats, claim_unlimited
+from execution.models.attempt import ClaimedTask
+from execution.steps.step_type import Isolation
+
+from .concurrency import choose
+from .dialect import dialect
+from .request import (
+    ISOLATION,
+    NOTHING_HANDED_OVER,
+    ClaimRequest,
+    Freed,
+    HandOver,
+    Row,
+    SeatCounts,
+    TaskGroup,
+)
+from .snapshot import find_open_groups, look_at_first
+
+MOST_PASSED_OVER = 100
 
 
-def claim(by: Claimant, *, free: Seats, ahead: Seats, freed: Freed | None) -> list[Held]:
-    """Ready tasks for the free seats of a living worker, and their activities begin.
+def claim(by: ClaimRequest, *, freed: Freed | None = None) -> list[ClaimedTask]:
+    """Claim ready tasks for the free seats of a living worker; their activities begin.
 
-    Those that nobody limits may be taken `ahead` of free seats. `freed`: by tasks that this transaction ends,
-    None if it ends none.
+    `freed`: what the transaction around this claim has ended, None if there is none.
     """
-    most = {isolation: size for isolation in free if (size := free[isolation] + ahead.get(isolation, 0)) > 0}
-    if not most:
+    # An isolation without a place for anything is not looked at.
+    free: SeatCounts = {each: by.free[each] for each, size in by.most(by.free).items() if size > 0}
+    rows = _claim(by, free, freed) if free else []
+    return sorted((ClaimedTask(row, by.now) for row in rows), key=lambda task: task.turn)
+
+
+def _claim(by: ClaimRequest, free: SeatCounts, freed: Freed | None) -> list[Row]:
+    handed_over = _hand_over(by, free, freed or {})
+    if handed_over.is_all:
+        return handed_over.rows
+    if handed_over.is_contested:
+        return _claim_by_turn(by, free)
+    most = by.most(free)
+    unlimited = dialect().claim_unlimited(by, most, among_limited=False, is_writing=freed == {})
+    if unlimited.is_contested:
+        return unlimited.rows + _claim_by_turn(by, _left(free, unlimited.rows))
+    return unlimited.rows
+
+
+def _hand_over(by: ClaimRequest, free: SeatCounts, freed: Freed) -> HandOver:
+    """Let the next of one group take the places of the tasks of that group that ended (decision 0029)."""
+    if len(freed) != 1:
+        return NOTHING_HANDED_OVER
+    [(group, number)] = freed.items()
+    if free.get(group.isolation, 0) < number or (by.pools and group.pool not in by.pools):
+        return NOTHING_HANDED_OVER
+    return dialect().hand_over(by, group, number)
+
+
+def _claim_by_turn(by: ClaimRequest, free: SeatCounts) -> list[Row]:
+    """Claim the next in order that have room, with and without a limit."""
+    groups = find_open_groups(by.pools, free)
+    if not groups:
+        return _claim_others(by, by.most(free))
+    # A transaction that has claimed or ended tasks has locked the table already.
+    has_table = connection.in_atomic_block
+    with transaction.atomic(savepoint=False):
+        if any(size > 0 for size in free.values()):
+            dialect().lock_for_claim(groups.limit_keys, groups.reserved_pools, has_table=has_table)
+        return _claim_first(by, groups, free)
+
+
+def _claim_first(
+    by: ClaimRequest, groups: Sequence[TaskGroup], free: SeatCounts, passed_over: Sequence[int] = ()
+) -> list[Row]:
+    """Claim what is chosen of these groups, and the others that go before the first that waits for a seat.
+
+    A row that another transaction is changing is not waited for: the next one is looked for.
+    """
+    seats = max(1, *free.values())
+    found = look_at_first(groups, seats=seats, others=by.most(free), pools=by.pools, passed_over=passed_over)
+    choice = choose(found.candidates, found.room, free=free, ahead=by.ahead)
+    rows = dialect().claim_ids(by, choice.chosen) if choice.chosen else []
+    missed = set(choice.chosen) - {row[0] for row in rows}
+    if missed and len(passed_over) < MOST_PASSED_OVER:
+        return rows + _claim_first(by, groups, _left(free, rows), [*passed_over, *missed])
+    return rows + _claim_others(by, choice.others)
+
+
+def _claim_others(by: ClaimRequest, most: SeatCounts) -> list[Row]:
+    """Claim so many tasks without a limit."""
+    wanted: SeatCounts = {isolation: size for isolation, size in most.items() if size > 0}
+    if not wanted:
         return []
-    rows, is_all, is_contested = hand_over(by, freed or {}, free=free)
-    if not is_all and not is_contested:
-        rows, is_contested = claim_unlimited(by, most, at_once=freed == {})
-    if not is_all and is_contested:
-        taken = Counter(row[ISOLATION] for row in rows)
-        rows += claim_by_turn(by, free={each: free[each] - taken[each] for each in most}, ahead=ahead)
-    return sorted((Held(row, by.now) for row in rows), key=lambda held: held.turn)
+    return dialect().claim_unlimited(by, wanted, among_limited=True, is_writing=False).rows
+
+
+def _left(free: SeatCounts, rows: Sequence[Row]) -> dict[Isolation, int]:
+    """Count the seats that these rows leave."""
+    taken = Counter(row[ISOLATION] for row in rows)
+    return {isolation: size - taken[isolation] for isolation, size in free.items()}

@@ -23,7 +23,7 @@ LONGEST = 1_200
 
 class ConcurrencyPolicy(Protocol):
     def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
-        """The limit keys of a line of a plan, or of a single job; frozen when it is queued."""
+        """Return the limit keys of a line of a plan, or of a single job; frozen when it is queued."""
         ...
 
 
@@ -48,7 +48,7 @@ def limit_keys(line: Mapping[str, Any]) -> str:
 
 
 def _keys(line: Mapping[str, Any]) -> list[str]:
-    """The policy is somebody else's code: whatever it raises is said in words, and stops only this line."""
+    """Ask the policy, which is code of the installation: what it raises stops only this line."""
     try:
         return list(policy().keys(line))
     except Refused:
@@ -62,9 +62,9 @@ def _blamed() -> str:
 
 
 def key_complaint(key: object) -> str:
-    """What is wrong with a limit's key; empty if nothing is."""
+    """Tell what is wrong with a limit's key; empty if nothing is."""
     if not isinstance(key, str):
-        return "is no text"
+        return "is not text"
     if not 0 < len(key) <= LONGEST_KEY:
         return f"has {len(key)} characters; 1 to {LONGEST_KEY} are allowed"
     return (
@@ -92,7 +92,7 @@ class Room:
         return room
 
     def fits(self, limit_keys: str, pool: str) -> bool:
-        """What nobody limits has room for one more."""
+        """Tell whether one more fits; a task without a limit always does."""
         keys = limit_keys.split(SEPARATOR)
         return self.pools.get(pool, 1) > 0 and all(self.limits.get(key, 1) > 0 for key in keys)
 
@@ -131,7 +131,7 @@ def choose(
     free: Mapping[Isolation, int],
     ahead: Mapping[Isolation, int],
 ) -> Choice:
-    """The next in turn that have room. Nothing goes before a task that only waits for a seat."""
+    """Choose the next in turn that have room. Nothing goes before a task that only waits for a seat."""
     chosen: list[int] = []
     taken: Counter[Isolation] = Counter()
     others: Counter[Isolation] = Counter()

@@ -13,7 +13,7 @@ from django.db.models import Exists
 from activities.models import Activity
 from database.statements import fetch, update_each
 from database.wake import wake
-from execution.models.adhoc import Wanted, check_own_steps, names_keys
+from execution.models.adhoc import JobRequest, check_own_steps, names_keys
 from execution.models.limit import Limit
 from execution.models.planned import Planned, add, up_to_date
 from operations.initiator import Initiator
@@ -42,7 +42,7 @@ def enqueue(
     """Add one task for each request; where one names a key, look first for what has it already."""
     asked = list(requests)
     check_own_steps(asked, may)
-    wanted = Wanted.each(asked, initiator=initiator, now=now)
+    wanted = JobRequest.each(asked, initiator=initiator, now=now)
     if names_keys(asked):
         jobs = list(wanted)
         _enqueue_once(queue, jobs, now=now)
@@ -52,14 +52,14 @@ def enqueue(
     return keys
 
 
-def _noting(keys: list[uuid.UUID], jobs: Iterable[Wanted]) -> Iterator[Planned]:
+def _noting(keys: list[uuid.UUID], jobs: Iterable[JobRequest]) -> Iterator[Planned]:
     for job in jobs:
         keys.append(job.key)
         yield job.planned
 
 
-def _enqueue_once(queue: WorkerTaskQuerySet, jobs: Sequence[Wanted], *, now: datetime) -> None:
-    """If somebody else is queueing the same at this moment, a second look finds it."""
+def _enqueue_once(queue: WorkerTaskQuerySet, jobs: Sequence[JobRequest], *, now: datetime) -> None:
+    """Add new jobs; if another process is queueing the same at this moment, a second look finds them."""
     try:
         with transaction.atomic():
             _add_new(queue, jobs, now=now)
@@ -68,7 +68,7 @@ def _enqueue_once(queue: WorkerTaskQuerySet, jobs: Sequence[Wanted], *, now: dat
             _add_new(queue, jobs, now=now)
 
 
-def _add_new(queue: WorkerTaskQuerySet, jobs: Sequence[Wanted], *, now: datetime) -> None:
+def _add_new(queue: WorkerTaskQuerySet, jobs: Sequence[JobRequest], *, now: datetime) -> None:
     if len(jobs) > 1 and connection.vendor == "postgresql":
         # One after the other: two that name the same keys in another order would wait for each other.
         fetch("SELECT 1 FROM (SELECT pg_advisory_xact_lock(%s)) AS held", [KEYS])
@@ -92,15 +92,15 @@ def _add_new(queue: WorkerTaskQuerySet, jobs: Sequence[Wanted], *, now: datetime
     Activity.objects.record_ended(skipped)
 
 
-def _check_same(job: Wanted, details: Any) -> None:
+def _check_same(job: JobRequest, details: Any) -> None:
     first = details or {}
     asked = first.get("request") or first.get("step", {}).get("request")
     if asked != job.line["request"]:
         raise KeyReused(job.idempotency_key)
 
 
-def _remember(jobs: Sequence[Wanted]) -> None:
-    """What was asked for under each key, so that a repeat can be told from another request."""
+def _remember(jobs: Sequence[JobRequest]) -> None:
+    """Store the request of each idempotency key, to tell a retry from a different request."""
     if jobs:
         asked = {job.key: {"request": job.line["request"]} for job in jobs}
         rows = Activity.objects.filter(task_key__in=asked).values_list("pk", "task_key")
@@ -120,7 +120,7 @@ def requeue(
     activity.initiator_type, activity.initiator_id = initiator.type, initiator.id
     activity.initiator_name = initiator.name
     activity.save(force_insert=True)
-    # Asked by the statement that inserts it: nobody makes a limit in between.
+    # Asked by the statement that inserts it: no limit is made in between.
     limited = Exists(Limit.objects.filter(pk__in=step["limit_keys"].split(SEPARATOR)))
     task = queue.create(
         key=uuid.UUID(step["key"]),

@@ -1,4 +1,4 @@
-"""How a worker lets go of what it holds: it finishes attempts, gives them back, or abandons them.
+"""How a worker lets go of tasks: it finishes attempts, gives them back, or abandons them.
 
 The fence of all three is (id, attempt, worker): what another has taken over since changes nothing.
 """
@@ -11,18 +11,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from activities.models import Activity, Ending
-from database.statements import among, fetch, update_each
+from database.statements import update_each
 from database.wake import wake
 from execution import retry
-from execution.models.attempt import Finish, Held
+from execution.models.attempt import ClaimedTask, Finish
 from execution.models.execution import Execution
 
-from .handover import Freed
-from .limited import Group
-from .unlimited import RESERVED
+from . import postgresql
+from .claim import claim
+from .dialect import dialect
+from .request import ClaimRequest, Freed, Row, TaskGroup
 
 if TYPE_CHECKING:
     from execution.models.task import WorkerTask
@@ -40,8 +41,13 @@ AGAIN_FIELDS = (
     "activity",
     "begun_at",
 )
-_DELETE = "DELETE FROM execution_workertask"
-_RELEASE = "UPDATE execution_workertask SET status = 'queued', worker_id = NULL, claimed_at = NULL"
+
+
+class Finished(NamedTuple):
+    """The tasks whose outcome was accepted, and those that were claimed in the same transaction."""
+
+    accepted: set[int]
+    claimed: list[ClaimedTask]
 
 
 def finish(
@@ -50,12 +56,12 @@ def finish(
     *,
     worker_id: uuid.UUID,
     now: datetime,
-    then: Callable[[Freed], Sequence[Held]],
-) -> set[int]:
+    claims: Callable[[], ClaimRequest | None],
+) -> Finished:
     """Queue again what is retried or put off, end the rest, advance its executions, then claim."""
     with transaction.atomic(savepoint=False):
         ids = {f.task.execution_id for f in finishes if f.task.execution_id is not None}
-        executions = Execution.objects.hold(sorted(ids)) if ids else []
+        executions = Execution.objects.lock_and_read(sorted(ids)) if ids else []
         following = {f.task.pk: nxt for f in finishes if (nxt := f.next(now)) is not None}
         retried = _retry(
             queue, [f for f in finishes if _is_again(following.get(f.task.pk))], following, worker_id, now
@@ -66,12 +72,17 @@ def finish(
         gone = _end(over, again, following, worker_id)
         keep_steps([(f.task.activity_id, f.task.step) for f in over if _is_retryable(f, gone)])
         released = Execution.objects.advance(executions, now=now)
+        request = claims()
+        claimed = claim(request, freed=_freed(gone)) if request else []
         ended = [f.task for f in over if f.task.pk in gone and gone[f.task.pk].made_room]
-        freed = Counter(group for pk in gone if (group := gone[pk].group))
-        claimed = then(freed)
         if not {task.pk for task in claimed}.issuperset(released) or _leaves_room(ended, claimed):
             wake("jim_tasks")
-    return retried | put_off | set(gone)
+    return Finished(retried | put_off | set(gone), claimed)
+
+
+def _freed(gone: Mapping[int, LetGo]) -> Freed:
+    """Count the limited tasks that ended, by group: the next of each may take their places."""
+    return Counter(each.group for each in gone.values() if each.group)
 
 
 def _is_again(nxt: retry.Next | None) -> bool:
@@ -85,7 +96,7 @@ def _retry(
     worker_id: uuid.UUID,
     now: datetime,
 ) -> set[int]:
-    """The same row, queued again for its next attempt, with a pending activity linked to this one."""
+    """Queue the same row again for its next attempt, with a pending activity linked to this one."""
     if not finishes:
         return set()
     attempts = {f.task.pk: f.task.attempt for f in finishes}
@@ -103,7 +114,7 @@ def _retry(
 
 
 def _again(task: WorkerTask, nxt: retry.Next, activity: Activity, now: datetime) -> tuple[Any, ...]:
-    """Its key and AGAIN_FIELDS. What was put off goes on after a crash, but not after a failure."""
+    """Return its key and AGAIN_FIELDS. What was put off goes on after a crash, but not after a failure."""
     assert nxt.available_at is not None
     is_delayed = nxt.available_at > now
     begun_at = task.begun_at if nxt.failures == task.failures else None
@@ -133,7 +144,7 @@ def next_attempt(before: Activity, now: datetime) -> Activity:
 
 
 def _put_off(queue: WorkerTaskQuerySet, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
-    """The same attempt, queued until its time comes; one that is being cancelled is not put off."""
+    """Queue the same attempt until its time comes, unless it is being cancelled."""
     if not finishes:
         return set()
     by_task = {f.task.pk: f for f in finishes}
@@ -154,14 +165,14 @@ def _end(
     again: Sequence[Ending],
     following: Mapping[int, retry.Next],
     worker_id: uuid.UUID,
-) -> dict[int, Gone]:
-    """Deletes what this worker still holds, and ends the activities of just that, and of retries."""
+) -> dict[int, LetGo]:
+    """Delete what this worker still holds, and end the activities of just that, and of retries."""
     tasks = [f.task for f in over]
-    if _is_postgresql() and over and not again and all(f.is_plain for f in over):
+    if dialect() is postgresql and over and not again and all(f.is_plain for f in over):
         endings = [f.ending(why_not=_why_not(f, following)) for f in over]
-        fence, params = _holding(tasks, worker_id, verb=_DELETE, first="activity_id AS pk, ")
-        return _gone(Activity.objects.finish_those(endings, fence=fence, params=params))
-    gone = _held(tasks, worker_id, verb=_DELETE)
+        fence, params = postgresql.DELETE_HELD_BY_ACTIVITY, postgresql.held_params(tasks, worker_id)
+        return _let_go(Activity.objects.finish_those(endings, fence=fence, params=params))
+    gone = _delete_held(tasks, worker_id)
     last = [
         f.ending(why_not=_why_not(f, following), cancelled=gone[f.task.pk].is_cancelled)
         for f in over
@@ -178,37 +189,37 @@ def _why_not(finish: Finish, following: Mapping[int, retry.Next]) -> str:
 
 
 def _is_retryable(finish: Finish, gone: Collection[int]) -> bool:
-    """A single job that ended without success; a plan remembers the steps of executions."""
+    """Tell whether a single job ended without success; the steps of executions stand in their plan."""
     failed = finish.outcome.status in Activity.FAILURES or finish.outcome.interrupted is not None
     return finish.task.execution_id is None and finish.task.pk in gone and failed
 
 
 def keep_steps(rows: Sequence[tuple[int, Any]]) -> None:
-    """What a job was to run goes with its queue row; who retries it later finds it at its last activity."""
+    """Keep the step of a job at its last activity, for a later retry: its queue row is deleted."""
     if rows:
         update_each(Activity, ("details",), [(activity, {"step": step}) for activity, step in rows])
 
 
-def _leaves_room(ended: Sequence[Held], claimed: Sequence[Held]) -> bool:
-    """Unless what was claimed since has just the same keys, and so took it."""
+def _leaves_room(ended: Sequence[ClaimedTask], claimed: Sequence[ClaimedTask]) -> bool:
+    """Tell whether ended tasks leave room that the claimed ones, with the same limit keys, did not take."""
     left = Counter(task.step.get("limit_keys") for task in ended)
     left.subtract(task.step.get("limit_keys") for task in claimed)
     return any(count > 0 for count in left.values())
 
 
-def release(tasks: Sequence[Held], *, worker_id: uuid.UUID) -> set[int]:
+def release(tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
     """Give back what this worker still holds, unstarted."""
     with transaction.atomic():
-        released = _held(tasks, worker_id, extra="AND cancel_requested_at IS NULL", verb=_RELEASE)
+        released = _let_go(dialect().release_held(tasks, worker_id)) if tasks else {}
         Activity.objects.unbegin([task.activity_id for task in tasks if task.pk in released])
         wake("jim_tasks")
     return set(released)
 
 
-def abandon(task: Held, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
+def abandon(task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
     """Delete the task and fail its activity, without advancing its execution."""
     with transaction.atomic():
-        gone = _held([task], worker_id, verb=_DELETE)
+        gone = _delete_held([task], worker_id)
         if gone:
             if gone[task.pk].made_room:
                 wake("jim_tasks")
@@ -220,7 +231,7 @@ def abandon(task: Held, error: str, *, worker_id: uuid.UUID, now: datetime) -> s
     return set(gone)
 
 
-class Gone(NamedTuple):
+class LetGo(NamedTuple):
     """A task that its worker no longer holds; `made_room`: others may have waited for that.
 
     `group`: of a limited one, those who may take its place.
@@ -228,40 +239,15 @@ class Gone(NamedTuple):
 
     is_cancelled: bool
     made_room: bool
-    group: Group | None
+    group: TaskGroup | None
 
 
-def _held(tasks: Sequence[Held], worker_id: uuid.UUID, *, verb: str, extra: str = "") -> dict[int, Gone]:
-    """Deletes or releases what this worker still holds."""
-    return _gone(fetch(*_holding(tasks, worker_id, verb=verb, extra=extra))) if tasks else {}
+def _delete_held(tasks: Sequence[ClaimedTask], worker_id: uuid.UUID) -> dict[int, LetGo]:
+    return _let_go(dialect().delete_held(tasks, worker_id)) if tasks else {}
 
 
-def _holding(
-    tasks: Sequence[Held], worker_id: uuid.UUID, *, verb: str, extra: str = "", first: str = ""
-) -> tuple[str, list[Any]]:
-    """The fence: what the worker still holds of these, by (id, attempt, worker)."""
-    theirs, params = among("(id, attempt)", [(task.pk, task.attempt) for task in tasks])
-    held = f"{theirs} AND worker_id = %s AND status = 'processing' {extra}"
-    if _is_postgresql():
-        # Locked in the order of all others; a plain IN would lock them in any.
-        held = f"id = ANY(ARRAY(SELECT id FROM execution_workertask WHERE {held} ORDER BY id FOR UPDATE))"
-    # On SQLite nobody has to be told of room.
-    made_room = f"is_limited OR pool IN ({RESERVED})" if _is_postgresql() else "FALSE"
-    columns = f"{first}id, cancel_requested_at, {made_room}, is_limited, limit_keys, isolation, pool"
-    return f"{verb} WHERE {held} RETURNING {columns}", [*params, _stored(worker_id)]
-
-
-def _gone(rows: Sequence[Sequence[Any]]) -> dict[int, Gone]:
-    # Asked here: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
+def _let_go(rows: Sequence[Row]) -> dict[int, LetGo]:
     return {
-        pk: Gone(at is not None, bool(room), Group(keys, isolation, pool, True) if is_limited else None)
+        pk: LetGo(at is not None, bool(room), TaskGroup(keys, isolation, pool, True) if is_limited else None)
         for pk, at, room, is_limited, keys, isolation, pool in rows
     }
-
-
-def _stored(worker_id: uuid.UUID) -> Any:
-    return worker_id if _is_postgresql() else worker_id.hex
-
-
-def _is_postgresql() -> bool:
-    return connection.vendor == "postgresql"

@@ -12,11 +12,10 @@ from django.db import connection
 
 from database.statements import fetch
 from execution.models import Limit
-from execution.models.limit import HELD
 
 from .concurrency import SEPARATOR, Room
-from .limited import MOST_SETS, sets
-from .unlimited import READY, READY_LIMITED
+from .conditions import HELD, MOST_SETS, READY, READY_LIMITED
+from .dialect import dialect
 
 DEFAULT = "default"
 MOST_LIMITS = 500
@@ -85,7 +84,7 @@ class Served:
 
     @property
     def room(self) -> int:
-        """How many of it can run at once."""
+        """Count the tasks of this pool that can run at once."""
         return self.seats if self.size is None else min(self.seats, self.size)
 
     @property
@@ -103,7 +102,7 @@ class Occupancy(NamedTuple):
         limits = list(Limit.objects.order_by("key")[:MOST_LIMITS])
         lease = connection.ops.adapt_datetimefield_value(now)
         rows: dict[str, list[Any]] = defaultdict(list)
-        for kind, *row in fetch(f"{sets()}, {_POOLS} {_SEEN}", [lease]):
+        for kind, *row in fetch(f"{dialect().SETS}, {_POOLS} {_SEEN}", [lease]):
             rows[kind].append(row)
         return cls(_used(limits, rows), _pools({limit.key: limit.size for limit in limits}, rows))
 

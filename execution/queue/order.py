@@ -1,7 +1,7 @@
 """The order of the queue: the highest priority first, then the lowest position, then the oldest task.
 
 Everything that finds the next tasks takes their order from here, and the indexes of WorkerTask end with it.
-Which tasks are ready is said in `unlimited.py`; `turns.py` lists all of the queue, with what has to wait.
+Which tasks are ready is said in `conditions.py`; `turns.py` lists all of the queue, with what has to wait.
 """
 
 from __future__ import annotations

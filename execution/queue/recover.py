@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.db.models import Q
 
-from execution.models.attempt import Finish, Held
+from execution.models.attempt import ClaimedTask, Finish
 from execution.models.execution import Execution
 from schedules import registry
 
@@ -29,7 +29,7 @@ def recover(queue: WorkerTaskQuerySet, *, now: datetime) -> int:
         mine = queue.orphaned().select_related("worker")
         tasks = mine.in_bulk(orphans[start : start + RECOVERED_PER_PASS]).values()
         for worker in {task.worker for task in tasks if task.worker}:
-            # Whoever recovers may have read the clock before somebody else found the worker dead.
+            # This process may have read the clock before another found the worker dead.
             at = max(now, worker.ended_at or now)
             for part in _apart([task for task in tasks if task.worker_id == worker.pk]):
                 recovered += len(_recover(queue, part, worker_id=worker.pk, now=at))
@@ -37,15 +37,15 @@ def recover(queue: WorkerTaskQuerySet, *, now: datetime) -> int:
 
 
 def _apart(tasks: Sequence[WorkerTask]) -> Iterator[Sequence[WorkerTask]]:
-    """Those whose type locks rows of its own when they are lost, one by one: nobody knows in which order."""
+    """Yield tasks alone whose step type locks rows of its own when they are lost, in an unknown order."""
     alone = [task for task in tasks if _is_lost_alone(task)]
     yield from ([task] for task in alone)
     yield [task for task in tasks if task not in alone]
 
 
 def _is_lost_alone(task: WorkerTask) -> bool:
-    kind = registry.step_types.get(Held.of(task).work.step_type)
-    return kind is not None and kind.is_lost_alone
+    kind = registry.step_types.get(ClaimedTask.of(task).work.step_type)
+    return kind is not None and kind.is_recovered_individually
 
 
 def _recover(
@@ -53,14 +53,14 @@ def _recover(
 ) -> set[int]:
     with transaction.atomic():
         lost = [
-            Finish.lost(Held.of(task), is_cancelled=task.cancel_requested_at is not None, now=now)
+            Finish.lost(ClaimedTask.of(task), is_cancelled=task.cancel_requested_at is not None, now=now)
             for task in _free(queue, tasks)
         ]
-        return queue.finish(lost, worker_id=worker_id, now=now) if lost else set()
+        return queue.finish(lost, worker_id=worker_id, now=now).accepted if lost else set()
 
 
 def _free(queue: WorkerTaskQuerySet, tasks: Sequence[WorkerTask]) -> list[WorkerTask]:
-    """Those that nobody holds, nor their execution or activity; they are locked from now on."""
+    """Lock and return the tasks that are not locked, nor their execution or activity."""
     ids = {task.execution_id for task in tasks if task.execution_id is not None}
     executions = [execution.pk for execution in Execution.objects.lock(skip_locked=True).filter(pk__in=ids)]
     rows = queue.processing().filter(pk__in=[t.pk for t in tasks]).select_related("activity")

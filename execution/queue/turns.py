@@ -5,8 +5,8 @@ from __future__ import annotations
 from database.batched import Statement
 from database.statements import fetch
 
+from .conditions import READY, READY_LIMITED
 from .order import by_turn, turn
-from .unlimited import READY, READY_LIMITED
 
 MOST_COUNTED = 1_000
 # What limits hold back is on its index by limits, not by turns: of more than this, the rest is not seen.
@@ -22,7 +22,7 @@ LIMITED = f"(SELECT * FROM execution_workertask WHERE {READY_LIMITED} LIMIT {MOS
 
 
 def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
-    """The first tasks of one state, or of all: what runs, what is ready, what has its time, what waits."""
+    """List the first tasks of one state, or of all: running, ready, delayed, waiting."""
     sources = [
         source
         for stage, name in enumerate(STATES)

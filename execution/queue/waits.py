@@ -15,9 +15,9 @@ from execution.models import Execution, Worker, WorkerTask
 from text.words import distance, here, span
 
 from .concurrency import SEPARATOR
-from .limited import COUNTS, Look
+from .conditions import COUNTS, READY, READY_LIMITED
 from .order import by_turn, is_before
-from .unlimited import READY, READY_LIMITED
+from .snapshot import Snapshot
 
 MOST_BEFORE = 100
 MOST_NAMED = 3
@@ -78,7 +78,7 @@ def _later(task: WorkerTask, now: datetime) -> str:
 
 
 def _about_waiting(tasks: Sequence[WorkerTask]) -> list[Question]:
-    """The groups of their executions, and what runs before them."""
+    """Ask for the groups of their executions, and what runs before them."""
     executions = [task.execution for task in tasks if task.execution is not None]
     roots = {each.activity_id for each in executions}
     groups = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
@@ -132,8 +132,8 @@ def _ready(
     running: list[Any],
     before: list[Any],
 ) -> dict[int, str]:
-    """What keeps those that could start, the most lasting reason first."""
-    holders, places, found = Holders(Look.of(counts), running), dict(before), {}
+    """Tell what keeps those that could start, the most lasting reason first."""
+    holders, places, found = Holders(Snapshot.of(counts), running), dict(before), {}
     for task in tasks:
         if not any(not pools or task.pool in pools for pools in serving):
             found[task.pk] = f"no worker is alive that serves pool {task.pool}"
@@ -153,24 +153,24 @@ def _for_a_seat(before: int) -> str:
 class Holders:
     """Who has what others wait for."""
 
-    def __init__(self, look: Look, running: Iterable[tuple[str, str, int | None]]) -> None:
-        self.look = look
+    def __init__(self, snapshot: Snapshot, running: Iterable[tuple[str, str, int | None]]) -> None:
+        self.snapshot = snapshot
         self.running = [(set(keys.split(SEPARATOR)), name, execution) for keys, name, execution in running]
 
     def reason(self, task: WorkerTask) -> str:
         """Why a limit or a reservation holds this task back; empty if none does."""
         keys = task.limit_keys.split(SEPARATOR)
-        full = [key for key in keys if self.look.room.limits.get(key, 1) <= 0]
+        full = [key for key in keys if self.snapshot.room.limits.get(key, 1) <= 0]
         if full:
             return self._full(min(full, key=_particular))
-        return "" if self.look.room.pools.get(task.pool, 1) > 0 else "reserved for a direct request"
+        return "" if self.snapshot.room.pools.get(task.pool, 1) > 0 else "reserved for a direct request"
 
     def _full(self, key: str) -> str:
-        size = self.look.sizes[key]
+        size = self.snapshot.sizes[key]
         if size == 0:
             return f"{_called(key)} is closed: its limit is 0"
         holding = [_holder(name, execution) for keys, name, execution in self.running if key in keys]
-        requests = sum(key in keys.split(SEPARATOR) for keys in self.look.reserved.values())
+        requests = sum(key in keys.split(SEPARATOR) for keys in self.snapshot.reserved.values())
         if len(holding) < size and requests:
             return "reserved for a direct request"
         held = _named([*holding, *["a direct request"] * requests])
@@ -178,7 +178,7 @@ class Holders:
 
 
 def _particular(key: str) -> int:
-    """The place of a key among the reasons; those of another policy come first."""
+    """Rank a key among the reasons; those of another policy come first."""
     return next((place for place, start in enumerate(PARTICULAR, 1) if key.startswith(start)), 0)
 
 
@@ -194,7 +194,7 @@ def _holder(name: str, execution: int | None) -> str:
 
 
 def _named(names: Iterable[str]) -> str:
-    """The first of them, each once, and how many more there are."""
+    """Join the first names, each once, and how many more there are."""
     different = list(dict.fromkeys(names))
     rest = len(different) - MOST_NAMED
     return ", ".join(different[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")

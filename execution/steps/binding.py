@@ -1,4 +1,4 @@
-"""What the placeholders of a step stand for: noted when a plan is made, looked up before the step runs."""
+"""The values of a step's placeholders: recorded when a plan is made, looked up before the step runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from schedules.vault import Undecryptable, VaultError
 from .masking import MASK
 
 if TYPE_CHECKING:
-    from execution.models.attempt import Held
+    from execution.models.attempt import ClaimedTask
 
-# They ran to their end.
+# Statuses of attempts that ran to their end.
 WITH_RESULT = (
     Activity.Status.COMPLETE,
     Activity.Status.COMPLETE_WITH_WARNING,
@@ -38,7 +38,7 @@ WITH_RESULT = (
 
 @dataclass(frozen=True)
 class Binding:
-    """The values for one attempt, by the text of their reference; or the problem with them."""
+    """The values for one attempt by the text of their reference, or why there are none."""
 
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -48,7 +48,7 @@ class Binding:
 
 
 class Unbound(Exception):
-    """Why a placeholder has no value."""
+    """A placeholder has no value; the message says why."""
 
     def __init__(self, message: str, *, can_retry: bool = False) -> None:
         super().__init__(message)
@@ -63,9 +63,9 @@ def note(
     event: Mapping[str, Any] | None = None,
     now: datetime,
 ) -> None:
-    """Adds to the lines of a new plan what their placeholders need; to those without any, nothing.
+    """Add to the lines of a new plan what their placeholders need.
 
-    `zone` is whose clock the plan reads; a single job has none, and no times. `event` is what started it.
+    `zone` is the time zone of the schedule; a single job has none, and no times. `event` started the plan.
     """
     for line in lines:
         if has_last and (line["step_type"] == "python" or has_placeholders(line["config"])):
@@ -81,7 +81,7 @@ def note(
 
 
 def _note_event(line: dict[str, Any], refs: Sequence[Reference], event: Mapping[str, Any] | None) -> None:
-    """What it says of itself, or why it does not: events are not kept as long as plans may be repeated."""
+    """Store the values from the event, or why they are missing: plans can outlive their events."""
     for ref in refs:
         try:
             line["values"][ref.text] = _of_event(ref, event)
@@ -99,10 +99,9 @@ def _of_event(ref: Reference, event: Mapping[str, Any] | None) -> Any:
 
 
 class LastResults:
-    """Those that executions began with, which never change: the first step of each asks for the others.
+    """A cache of the last results that executions began with, which never change.
 
-    As text: it takes a fraction of the memory, and whoever reads it has one of his own to change. Long ones
-    are read anew, so that all of them together stay small.
+    Kept as text, which takes less memory and gives each reader a copy. Long ones are not cached.
     """
 
     MOST, LONGEST = 64, 16_384
@@ -119,10 +118,10 @@ class LastResults:
         return known
 
 
-def bind(tasks: Sequence[Held], last_results: LastResults | None = None) -> dict[int, Binding]:
-    """Of those with placeholders or a last result, by their id. Three statements for all, or fewer.
+def bind(tasks: Sequence[ClaimedTask], last_results: LastResults | None = None) -> dict[int, Binding]:
+    """Return the bindings of tasks with placeholders or a last result, by id, in at most three statements.
 
-    Raises only if the database is away: whatever is wrong with one of them is its own problem.
+    Raises only if the database is unavailable: a problem of one task is stored in its binding.
     """
     wanted = {
         task.pk: _Wanted.of(task)
@@ -142,7 +141,7 @@ def bind(tasks: Sequence[Held], last_results: LastResults | None = None) -> dict
 
 
 @dataclass(frozen=True)
-class Shown:
+class FilledConfig:
     """The config of a step with its values, and by placeholder why some have none."""
 
     config: Any
@@ -151,28 +150,28 @@ class Shown:
 
 def shown(
     line: Mapping[str, Any], *, execution_id: int, attempts: Mapping[UUID, Activity], last_result: Any
-) -> Shown:
-    """What the step of this line was given, or would be now. Secrets are masked, and never looked up.
+) -> FilledConfig:
+    """Return the config that the step of this line got, or would get now. Secrets are masked, not looked up.
 
     `attempts` are the last ones of all steps of the execution, by their keys.
     """
     config = line.get("config")
     if line.get("refs") is None:
-        return Shown(config)
+        return FilledConfig(config)
     try:
         own = attempts.get(UUID(line["key"]))
         wanted = _Wanted.read(line, attempt=own.attempt if own else 1, execution_id=execution_id)
         wanted.last_result = last_result
         ended = {key: _Ended(each.status, each.result) for key, each in attempts.items()}
         values, missing = wanted.shown(ended)
-        return Shown(fill(config, values), missing)
+        return FilledConfig(fill(config, values), missing)
     except (AttributeError, KeyError, TypeError, ValueError):
-        return Shown(config)  # a damaged line is shown as it is
+        return FilledConfig(config)  # a damaged line is shown unfilled
 
 
 @dataclass
 class _Wanted:
-    """What one attempt asks for; a damaged line of a plan asks for nothing and says so."""
+    """The references of one attempt and where their values come from; `damage` if the plan is unreadable."""
 
     values: dict[str, Any]
     refs: list[Reference] = field(default_factory=list)
@@ -182,7 +181,7 @@ class _Wanted:
     damage: str = ""
 
     @classmethod
-    def of(cls, task: Held) -> _Wanted:
+    def of(cls, task: ClaimedTask) -> _Wanted:
         return cls.read(task.step, attempt=task.attempt, execution_id=task.execution_id)
 
     @classmethod
@@ -215,7 +214,7 @@ class _Wanted:
         return Binding(values, tuple(sorted(hidden)), last_result=self.last_result)
 
     def shown(self, results: Mapping[UUID, _Ended]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The values without those of secrets, and why some have none; those stay placeholders."""
+        """Return the values with secrets masked, and why some are missing; these stay placeholders."""
         values, missing = dict(self.values), {}
         for ref in self.refs:
             try:
@@ -235,11 +234,11 @@ class _Wanted:
             case "secret":
                 return MASK
         if ref.text not in self.values:
-            raise Unbound("it has no value here")
+            raise Unbound("this placeholder has no value here")
         return self.values[ref.text]
 
     def _last(self, ref: Reference) -> Any:
-        """Nothing, for the first run of a schedule, and as long as none has completed."""
+        """Return a part of the last result; None as long as no execution has completed."""
         if self.last_result is None:
             return None
         try:
@@ -251,7 +250,7 @@ class _Wanted:
         key = self.keys.get(ref.name)
         ended = results.get(key) if key is not None else None
         if ended is None:
-            raise Unbound(f"there is no record of step “{ref.name}”")
+            raise Unbound(f"no record of step “{ref.name}” was found")
         if ended.status not in WITH_RESULT:
             raise Unbound(f"step “{ref.name}” {_ending(ended.status)}, so it has no result")
         if ended.result is None:
@@ -285,7 +284,7 @@ def _results(keys: Collection[UUID]) -> dict[UUID, _Ended]:
 
 
 def _secrets(names: Collection[str]) -> dict[str, str | VaultError]:
-    """By name, the value or why this host has none."""
+    """Return the values by name, or why this host cannot read them."""
     if not names:
         return {}
     try:
@@ -299,15 +298,15 @@ def _secrets(names: Collection[str]) -> dict[str, str | VaultError]:
 def _secret(ref: Reference, secrets: Mapping[str, str | VaultError]) -> str:
     value = secrets.get(ref.name)
     if value is None:
-        raise Unbound(f"there is no secret “{ref.name}” any more; define it again, or change the step")
+        raise Unbound(f"the secret “{ref.name}” does not exist any more; define it again, or change the step")
     if isinstance(value, VaultError):
-        # Another worker, or this one once it has the key, can.
+        # Another worker may have the key, or this one later.
         raise Unbound(str(value), can_retry=True)
     return value
 
 
 def _known(line: Mapping[str, Any], zone: tzinfo | None, now: datetime) -> dict[str, Any]:
-    """What is known when the plan is made; times are on the clock of the schedule."""
+    """Return the values known when the plan is made; times are in the zone of the schedule."""
     if zone is None:
         return {"idempotency_key": line["key"]}
     nominal = datetime.fromisoformat(line["nominal_at"]).astimezone(zone)

@@ -1,4 +1,4 @@
-"""What a running step knows, and what it can say. Knows nothing of the database."""
+"""The context that a running step gets: its work, and ways to report. Uses no database."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ DOUBT_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Work:
-    """What the worker knows of one attempt. All of it is JSON, so that it can be sent to a child.
+    """The description of one attempt, as JSON that can be sent to a child.
 
-    `refs` is what the placeholders of the config refer to, None if it has none.
+    `refs` are the references of the placeholders in the config; None if it has none.
     """
 
     key: str
@@ -58,7 +58,7 @@ class Work:
 
 
 class Sink(Protocol):
-    """Where a running step's words go. Called from several threads; may block, which slows the step down."""
+    """A receiver of a step's output. Called from several threads; may block, which slows the step down."""
 
     def output(self, stream: str, lines: list[str]) -> None: ...
 
@@ -68,7 +68,7 @@ class Sink(Protocol):
 
 
 class Context:
-    """What a running step gets, the same in a thread of the worker and in a child process."""
+    """The context of a running step, the same in a thread of the worker and in a child process."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Context:
 
     @property
     def begun_at(self) -> datetime:
-        """When the attempt first ran; before that run, if it put itself off with `Later`."""
+        """Return when the attempt first ran, also if it has postponed itself with `Later`."""
         begun = self.work.begun_at
         return self.executed_at if begun is None else datetime.fromisoformat(begun)
 
@@ -137,11 +137,11 @@ class Context:
         self._sink.item(clean_text(str(name)), outcome, clean_text(str(message)))
 
     def masked(self, text: str) -> str:
-        """For a step type that shows only a part of a text: half a secret would not be known for one."""
+        """Hide secrets. Call it before cutting a text: half a secret would not be recognised."""
         return text if self.mask is None else self.mask.text(text)
 
     def masked_fragments(self, text: str) -> str:
-        """For words of others, who may have cut what they quote: hides parts of secrets as well."""
+        """Hide secrets and parts of them, for messages of programs that cut the values they quote."""
         return text if self.mask is None else self.mask.fragments(text)
 
     def skip(self, reason: object) -> NoReturn:
@@ -155,7 +155,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the step should stop. One that has seen a yes counts as interrupted, however it ends."""
+        """Tell whether the step should stop. A step that was told so counts as interrupted in any case."""
         self.saw_interrupt = self.saw_interrupt or self.reason is not None
         return self.saw_interrupt
 
@@ -168,11 +168,11 @@ class Context:
             self._woken.get(timeout=max(seconds, 0))
         except Empty:
             return
-        self._woken.put(None)  # for whoever else waits
+        self._woken.put(None)  # for other waiting threads
         self.check()
 
     def interrupt(self, reason: Reason) -> None:
-        """From any thread; the first reason counts."""
+        """Ask the step to stop, from any thread; the first reason counts."""
         with self._lock:
             if self.reason is not None:
                 return
@@ -184,7 +184,7 @@ class Context:
 
     @contextmanager
     def on_interrupt(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Within the block an interrupt calls back, at once if it came before. It must not block."""
+        """Call back on an interrupt within the block, at once if it came before; must not block."""
         with self._lock:
             self._callbacks.append(callback)
             if self.reason is not None:
@@ -197,7 +197,7 @@ class Context:
                 self._callbacks.remove(callback)
 
     def await_lease(self) -> None:
-        """Return once the attempt is certainly still ours; raise Interrupted if it is not.
+        """Return once this worker certainly holds the attempt; raise Interrupted if it lost it.
 
         Step types call it last before what has an effect, if something slow comes before that.
         """
@@ -207,7 +207,7 @@ class Context:
             self.started()
 
     def started(self) -> None:
-        """What came before was preparation: the step itself starts now."""
+        """Record that preparation is over and the step itself starts."""
         self.executed_at = self.clock()
 
     def _call(self, callback: Callable[[], object]) -> None:

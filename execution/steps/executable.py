@@ -36,16 +36,16 @@ class ExecutableStep(StepType):
 
     def run(self, ctx: Context) -> object:
         argv = ctx.config["argv"]
-        # The path that was checked is the one that is started, wherever its links point by then.
+        # Start the path that was checked, even if its links have changed since.
         return programs.result_of(programs.run(ctx, argv=argv, program=str(Path(argv[0]).resolve())))
 
 
 def _argv_complaint(argv: list[Any] | str) -> str:
     if isinstance(argv, str) or has_placeholders(argv[0]):
-        return "the first entry is the program and takes no placeholders: write its path"
+        return "the first entry is the program and cannot contain placeholders: write its path"
     if complaint := programs.arguments_complaint(argv) or programs.path_complaint(argv[0], what="program"):
         return complaint
     path = Path(argv[0]).resolve()
     if not path.is_file() or not os.access(path, os.X_OK):
-        return f"{argv[0]} is not executable; chmod +x would make it so"
+        return f"{argv[0]} is not executable; run chmod +x on it"
     return ""

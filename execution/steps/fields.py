@@ -1,4 +1,4 @@
-"""The settings of a step type: what a form draws, and what is checked before anything is saved or run."""
+"""The settings of a step type: for drawing forms and for checking values before they are saved or run."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ TYPES: dict[Kind, tuple[type, ...]] = {
 class Field:
     """One setting of a step type: what a form draws, and what `StepType.clean` checks.
 
-    `fixed`: it decides which code runs, so it is taken as it is written and has no placeholders. `secrets` is
-    False where others could read the value, as in a process list; `shown_in` says where. `text_only`: what
-    fills a placeholder among its entries is written as text. `fixed_names`: the names of its entries are
-    taken as they are written, so no placeholder may stand for all of them.
+    `fixed`: decides which code runs, so placeholders are refused. `secrets` is False where others could read
+    the value, as in a process list; `shown_in` says where. `text_only`: values of placeholders among its
+    entries become text. `fixed_names`: one placeholder for all entries is refused, as names must be literal.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Field:
         return value.strip() if self.kind == "text" and isinstance(value, str) else value
 
     def fill(self, value: object, values: Mapping[str, Any]) -> Any:
-        """The value with its placeholders filled, in the form that `clean` wants."""
+        """Return the value with its placeholders filled, in the form that `clean` wants."""
         if not self._is_open or self._hides_names(value):
             return value
         filled = fill(value, values)
@@ -75,7 +74,7 @@ class Field:
 
     def refuse_secrets(self, value: object) -> None:
         if any(each.kind == "secret" for each in references(value)) and not self.secrets:
-            raise ValueError(f"may not hold a secret: {self.shown_in}")
+            raise ValueError(f"cannot contain a secret: {self.shown_in}")
 
     def _fits(self, value: object) -> bool:
         if not isinstance(value, TYPES[self.kind]):
@@ -85,18 +84,18 @@ class Field:
         return self.kind != "choice" or value in dict(self.choices)
 
     def _will_fit(self, value: object) -> bool:
-        """A placeholder may stand for a value of any kind, and is checked again when it is filled."""
+        """Tell whether the value is a placeholder; its value is checked when it is filled."""
         return self._is_open and isinstance(value, str) and is_placeholder(value)
 
     def _with_placeholders(self, value: object) -> Any:
         if self._is_open:
             self.refuse_secrets(value)
             if self._hides_names(value):
-                raise ValueError('takes placeholders as values only: write the names, such as {"name": …}')
+                raise ValueError('can have placeholders in values only: write the names, such as {"name": …}')
             return value
         for each in found(value):
             raise ValueError(
-                f"takes no placeholders, as it decides what runs: write a value for {{{{ {each.text} }}}}"
+                f"cannot contain placeholders, as it decides what runs: replace {{{{ {each.text} }}}}"
             )
         return as_filled(value)
 
@@ -121,7 +120,7 @@ class Field:
 
 
 def _stored(value: Any) -> str:
-    """The value as it will be stored; ValueError if it cannot be."""
+    """Return the value as it will be stored; raise ValueError if that is not possible."""
     try:
         is_clean = (clean_text(value) if isinstance(value, str) else clean_json(value)) == value
         text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
@@ -136,7 +135,7 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except RecursionError:
-        return "something that is nested too deeply"
-    # Before it is cut: half a secret would not be known for one.
+        return "a value that is nested too deeply"
+    # Before the text is cut: half a secret would not be recognised.
     shown = conceal(text)
     return shown if len(shown) <= 60 else f"{shown[:60]}…"

@@ -1,4 +1,4 @@
-"""A request to a web address: any public one, and those that the administrator allows."""
+"""The http step: a request to a public web address, or to one that the administrator allows."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ FORBIDDEN_HEADERS = re.compile(
     r"host|connection|content-length|transfer-encoding|keep-alive|te|trailer|upgrade|proxy-.*"
 )
 SECRET_HEADERS = re.compile(r"authorization|cookie|(x-)?api-?key|x-auth-token")
-# NUL stands for a secret, which may be the host or hold it.
+# NUL stands for a secret, which may contain the host.
 WITH_HOST = re.compile(r"(https?://[^/?#]+|\0)[/?#]", re.IGNORECASE)
 STATUS = re.compile(r"[1-5](xx|[0-9]{2})", re.IGNORECASE)
 
 TEXT_TYPE = re.compile(r"text/.*|.*[/+](json|xml|yaml|x-yaml|javascript|x-www-form-urlencoded|x-ndjson)")
 JSON_TYPE = re.compile(r".*[/+]json")
-# Python knows more, some of which take long or are no text.
+# Python knows more charsets, some of which are slow or not for text.
 CHARSET = re.compile(
     r"""charset="?(utf-?8|utf-16(-?[lb]e)?|us-ascii|iso-8859-[0-9]+|windows-[0-9]+|koi8-[ru]|shift_jis|euc-(jp|kr)"""
     r"""|gbk|gb2312|gb18030|big5)"?\s*(;|$)""",
@@ -76,7 +76,9 @@ class HttpStep(StepType):
             text_only=True,
             help='such as {"Content-Type": "application/json"}',
         ),
-        Field("body", "Body", kind="textarea", help="sent as it is; a Content-Type header says what it is"),
+        Field(
+            "body", "Body", kind="textarea", help="sent unchanged; set a Content-Type header to describe it"
+        ),
         Field(
             "authentication",
             "Authentication",
@@ -85,19 +87,19 @@ class HttpStep(StepType):
             choices=(("none", "none"), ("bearer", "bearer token"), ("basic", "user name and password")),
         ),
         Field("username", "User name", help="for basic authentication"),
-        Field("credential", "Token or password", help="one secret, by its name: {{ secrets.NAME }}"),
+        Field("credential", "Token or password", help="the name of one secret: {{ secrets.NAME }}"),
         Field(
             "expected_status",
             "Expected status",
             kind="list",
-            help='what counts as success, such as [200, 204] or ["2xx"]; any 2xx if empty',
+            help='statuses that count as success, such as [200, 204] or ["2xx"]; any 2xx if empty',
         ),
         Field(
             "follow_redirects",
             "Follow redirects",
             kind="bool",
             default=False,
-            help="at most five; credentials and bodies are not sent on to other sites",
+            help="at most five; credentials and bodies are not sent to other sites",
         ),
     )
 
@@ -113,7 +115,7 @@ class HttpStep(StepType):
         return {field: complaint for field, complaint in complaints.items() if complaint}
 
     def fill(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """Marks what came from placeholders: `check` refuses a credential that somebody has written down."""
+        """Mark values of placeholders, as `check` refuses credentials that were written in plain text."""
         filled = super().fill(config, values)
         if has_placeholders(config.get("credential")):
             filled["credential"] = Filled(filled["credential"])
@@ -134,12 +136,12 @@ class HttpStep(StepType):
 
 
 def _answer(ctx: Context) -> Answer:
-    # Imported here: without such steps, a worker does without the memory that it takes.
+    # Imported here, so that a worker without http steps saves the memory.
     from execution.outgoing.calls import Call
     from execution.outgoing.network import CallFailed
 
     timeout = ctx.work.timeout_seconds
-    # A timeout comes as an interrupt, which says more than if the call itself gave up at that moment.
+    # The step's timeout comes as an interrupt, whose message says more than that of the call.
     call = Call() if timeout is None else Call(idle_seconds=timeout + 60, total_seconds=timeout + 60)
     with ctx.on_interrupt(call.hang_up):
         request = _request(ctx)
@@ -186,7 +188,7 @@ def _authorization(config: dict[str, Any]) -> dict[str, str]:
 def _result(ctx: Context, answer: Answer) -> object:
     result = {
         "status": answer.status,
-        # Without the query, which is where keys and signatures are.
+        # Without the query, which may contain keys and signatures.
         "url": answer.url.partition("#")[0].partition("?")[0],
         "seconds": round(answer.seconds, 3),
         "bytes": answer.size,
@@ -201,7 +203,7 @@ def _result(ctx: Context, answer: Answer) -> object:
     try:
         return as_result(result | {"json": json.loads(answer.body)})
     except (ValueError, RecursionError, StepFailed):
-        return result  # it is not JSON after all, or cannot be stored
+        return result  # not JSON, or cannot be stored
 
 
 def _report(ctx: Context, answer: Answer) -> None:
@@ -210,7 +212,7 @@ def _report(ctx: Context, answer: Answer) -> None:
         return
     text = ctx.masked(_decoded(answer))
     if not _is_whole(answer):
-        text = text[:-SPARE_CHARS]  # may end with half a secret, which nobody would recognise
+        text = text[:-SPARE_CHARS]  # the end may be half a secret, which would not be recognised
     lines = Lines()
     ctx.output("stdout", [*lines.feed(text[:EXCERPT_CHARS].encode(errors="replace")), *lines.finish()])
     if len(text) > EXCERPT_CHARS or not _is_whole(answer):
@@ -272,7 +274,7 @@ def _url_complaint(values: dict[str, Any]) -> str:
 
 
 def _names_its_host(url: str) -> bool:
-    """Whether what is written, and secrets, decide alone where the request goes."""
+    """Tell whether only literal text and secrets decide to which host the request goes."""
     begin = ""
     for piece in pieces(url):
         if isinstance(piece, Reference) and piece.kind != "secret":
@@ -289,9 +291,9 @@ def _headers_complaint(values: dict[str, Any]) -> str:
         return f"{unnamed[0]!r} is not the name of a header; write it in quotes"
     names = [name.lower() for name in headers]
     if values["authentication"] != "none" and "authorization" in names:
-        return "leave Authorization out: it is what authentication sends"
+        return "remove Authorization: the authentication setting sends it"
     if len(set(names)) < len(names):
-        return "a name is given twice: upper and lower case make no difference"
+        return "a name is given twice; names of headers are not case-sensitive"
     complaints = (_header_complaint(name, value) for name, value in headers.items())
     return next(filter(None, complaints), "")
 
@@ -300,11 +302,11 @@ def _header_complaint(name: str, value: object) -> str:
     if not HEADER_NAME.fullmatch(name):
         return f"{name!r} is not the name of a header; use letters, digits and -"
     if FORBIDDEN_HEADERS.fullmatch(name.lower()):
-        return f"{name} may not be set: it follows from the URL, the body and the connection"
+        return f"{name} cannot be set: it is derived from the URL, the body and the connection"
     if not isinstance(value, str):
         return f"the value of {name} must be text: put it in quotes"
     if SECRET_HEADERS.fullmatch(name.lower()) and not _is_filled_in(value):
-        return f"the value of {name} must not be written down: use a secret, as in {{{{ secrets.NAME }}}}"
+        return f"the value of {name} must not be plain text: use a secret, as in {{{{ secrets.NAME }}}}"
     if not has_placeholders(value) and UNFIT_FOR_HEADER.search(value):
         return f"the value of {name} must be one line, without control characters"
     return ""
@@ -312,7 +314,7 @@ def _header_complaint(name: str, value: object) -> str:
 
 def _body_complaint(values: dict[str, Any]) -> str:
     if values["body"] and values["method"] in ("GET", "HEAD"):
-        return f"{values['method']} requests have none: leave it empty, or choose POST, PUT or PATCH"
+        return f"{values['method']} requests have no body: leave it empty, or choose POST, PUT or PATCH"
     return ""
 
 
@@ -321,18 +323,22 @@ def _username_complaint(values: dict[str, Any]) -> str:
     if is_basic and not username:
         return "is required for basic authentication"
     if username and not is_basic:
-        return "is for basic authentication: choose that, or leave it empty"
+        return "is for basic authentication only: choose it, or leave this empty"
     if ":" in username and not has_placeholders(username):
-        return "must not contain a colon: that is where the password begins"
+        return "must not contain a colon, which separates it from the password"
     return ""
 
 
 def _credential_complaint(values: dict[str, Any]) -> str:
     credential = values["credential"]
     if values["authentication"] == "none":
-        return "is for bearer and basic authentication: choose one, or leave it empty" if credential else ""
+        return (
+            "is for bearer and basic authentication only: choose one, or leave this empty"
+            if credential
+            else ""
+        )
     if not isinstance(credential, Filled) and not _is_secret(credential):
-        return "must be one secret, by its name: {{ secrets.NAME }}"
+        return "must be the name of one secret: {{ secrets.NAME }}"
     if isinstance(credential, Filled) and not credential:
         return "is empty: give the secret a value"
     if isinstance(credential, Filled) and UNFIT_FOR_HEADER.search(credential):

@@ -1,4 +1,8 @@
-"""Hides secrets in what steps say, in whichever of the usual ways they are written. Knows no database."""
+"""Hide secrets in output, errors and results of steps, also where they are encoded. Uses no database.
+
+Each table of an encoder below is needed by `FORMS` in tests/execution/test_masking.py, or is the default of a
+widely used language; leaving one out would save a line and show a secret.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +24,17 @@ if TYPE_CHECKING:
     from .context import Sink
 
 MASK = "•••"
-SHORTEST = 4  # anything shorter is a part of too many words
-FRAGMENT = 8  # so many characters in a row are no coincidence
-LONG_FRAGMENT = 16  # and so many no words that others use as well; Python itself cuts what it quotes, too
-FEW = 100  # so many are looked for one by one
+SHORTEST = 4  # shorter ones are part of too many words
+FRAGMENT = 8  # this many equal characters in a row are not a coincidence
+LONG_FRAGMENT = 16  # longer than an ordinary word; Python and databases cut long values that they quote
+FEW = 100  # up to this many forms are searched one by one
 LINE_WIDTHS = (64, 76)  # of base64, as the usual encoders write it
-# Words that may be base64. Those in small letters only are not: most words are.
+# Words that may be base64; words in lower case only are ordinary words.
 BASE64 = re.compile(rf"(?<![\w+/-])(?=[a-z/_-]*[A-Z0-9+])[\w+/-]{{{FRAGMENT},}}=*", re.ASCII)
-UNQUOTED = re.compile(r"[ !#-&(-.0-\[\]-~]*")  # is the same between quotes
-# What the usual encoders leave as it is: all, paths, JavaScript's encodeURIComponent, and query strings.
+UNQUOTED = re.compile(r"[ !#-&(-.0-\[\]-~]*")  # not changed by quoting
+# Characters that URL encoders do not encode: none, in paths, in JavaScript's encodeURIComponent, in queries.
 URL_SAFE = ("", "/", "!'()*~", "!$&'()*+,;=:@/?")
-# What is escaped although JSON would not ask for it: by Go and Ruby, PowerShell, PHP, .NET.
+# Characters that JSON writers escape beyond the standard: none, Go and Ruby, PowerShell, PHP, .NET.
 JSON_ESCAPED = ("", "&<>\u2028\u2029", "&<>'", "&<>'\"", "&<>'\"+`\x7f")
 HTML_ESCAPED: tuple[dict[str, str], ...] = (
     {},
@@ -49,7 +53,7 @@ Span = tuple[int, int]
 
 
 class Mask:
-    """Replaces secrets, also in base64, hex, URL-encoded, escaped for JSON, HTML, Python, SQL and shells."""
+    """Secrets to hide, also in base64 and hex, and encoded for URLs, JSON, HTML, Python, SQL and shells."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         wholes = set(secrets)
@@ -64,21 +68,21 @@ class Mask:
 
     @classmethod
     def of(cls, secrets: Iterable[str]) -> Mask:
-        """The same one for the same secrets."""
+        """Return a mask for these secrets, made once and cached."""
         return _mask(frozenset(secrets))
 
     def text(self, text: str) -> str:
         return _without(text, self._spans(text))
 
     def fragments(self, text: str) -> str:
-        """For words of those that cut what they quote: hides also parts that are not long."""
+        """Hide also short parts of secrets, for messages of programs that cut the values they quote."""
         return _without(text, _merged([*self._spans(text), *self._pieces.spans(text, FRAGMENT)]))
 
     def json(self, value: Any) -> Any:
         return map_json(value, self._leaf)
 
     def gap(self, text: str, at: int) -> int:
-        """Where the text can be cut, there or nearby, so that no secret is cut in two."""
+        """Return a place at or near `at` where the text can be cut without cutting a secret in two."""
         for start, end in self._spans(text[: at + self.longest]):
             if start < at < end:
                 return start or end
@@ -90,14 +94,14 @@ class Mask:
         return MASK if str(value) in self._secrets and not isinstance(value, bool | None) else value
 
     def _spans(self, text: str) -> list[Span]:
-        """Where secrets are. Those that overlap are one: a secret may be a part of another one."""
+        """Return where secrets are; overlapping ones are merged, as a secret may contain another."""
         found = [*self._in_forms(text), *self._pieces.spans(text, LONG_FRAGMENT)]
         for word in BASE64.finditer(text):
             found += self._in_base64(word[0], word.start())
         return _merged(found)
 
     def _in_base64(self, word: str, offset: int) -> Iterator[Span]:
-        """In either alphabet, and also where it is wrapped: a line is a part of it."""
+        """Find base64 of a secret in either alphabet, also in single lines of wrapped base64."""
         for start, end in self._base64.spans(word.replace("-", "+").replace("_", "/"), FRAGMENT):
             yield offset + start, offset + end
 
@@ -106,7 +110,7 @@ class Mask:
             for form in self._forms:
                 yield from _places(text, form)
             return
-        # A secret with thousands of lines has far more forms than a text has places for one to begin.
+        # A secret with thousands of lines has more forms than the text has places where one can begin.
         for at in range(len(text)):
             for length in self._lengths.get(text[at : at + SHORTEST], ()):
                 if text[at : at + length] in self._forms:
@@ -114,10 +118,10 @@ class Mask:
 
 
 class _Pieces:
-    """Of these texts, however they were cut."""
+    """Parts of these texts, wherever they were cut."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._text = "\0".join(texts)  # which is in none of them
+        self._text = "\0".join(texts)  # no text contains NUL
         starts = range(len(self._text) - FRAGMENT + 1)
         self._seeds = {self._text[start : start + FRAGMENT] for start in starts}
 
@@ -140,7 +144,7 @@ def _mask(secrets: frozenset[str]) -> Mask:
 
 
 class MaskedSink:
-    """In front of another sink."""
+    """A sink that hides secrets and passes everything on to another sink."""
 
     def __init__(self, sink: Sink, mask: Mask) -> None:
         self._sink = sink
@@ -161,7 +165,7 @@ _active_lock = threading.Lock()
 
 
 class _Concealing:
-    """A standard stream of this process, which functions in threads print to."""
+    """A standard stream that hides active secrets; functions in threads print to it."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -197,12 +201,12 @@ def active(mask: Mask) -> Iterator[None]:
 
 
 def _plain(stream: Any) -> Any:
-    """What was there before, unless a function has put something else there."""
+    """Return the stream that was wrapped, unless a function has replaced the wrapper."""
     return stream.stream if isinstance(stream, _Concealing) else stream
 
 
 def conceal(text: str) -> str:
-    """For words that are not a step's own, such as a line of the log: hides the secrets of all that runs."""
+    """Hide the secrets of all running steps, for texts that do not belong to one step, such as log lines."""
     if _active:
         with _active_lock:
             masks = list(_active)
@@ -219,7 +223,7 @@ def _places(text: str, form: str) -> Iterator[Span]:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -243,7 +247,7 @@ def _without(text: str, spans: Iterable[Span]) -> str:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """The secret, and its single lines: output has no others."""
+    """Yield the secret and each of its lines, because output is masked line by line."""
     for part in (secret, *secret.splitlines()):
         for each in (part, part.strip()):
             if len(each) >= SHORTEST:
@@ -252,12 +256,12 @@ def _parts(secret: str) -> Iterator[str]:
 
 
 def _as_latin_1(text: str) -> str:
-    """As whoever takes a header for that reads it."""
+    """Return the text as a program reads it that takes UTF-8 for Latin-1, as some do with headers."""
     return text.encode().decode("latin-1")
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Written once, and that between quotes again: a log quotes what is JSON already."""
+    """Yield the secret in each encoding, and quoted once more: a log quotes values that are already JSON."""
     once = {secret, *_in_json(secret), *_in_quotes(secret), *_in_html(secret)}
     once |= {*_in_shells(secret), *_in_urls(secret)}
     for form in once:
@@ -268,7 +272,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _in_json(text: str) -> Iterator[str]:
-    """As writers do that escape more than they must, in small or capital digits."""
+    """Yield the JSON of writers that escape more than the standard wants, in both cases of hex digits."""
     escaped = _json(text, ensure_ascii=True)
     capital = re.sub(r"\\(u[0-9a-f]{4}|.)", _capital, escaped)
     for dumped in {escaped, capital, _json(text, ensure_ascii=False)}:
@@ -281,13 +285,13 @@ def _in_json(text: str) -> Iterator[str]:
 
 
 def _in_quotes(text: str) -> Iterator[str]:
-    """Of JSON, Python and SQL."""
+    """Yield the text as it stands between quotes in JSON, Python and SQL."""
     if UNQUOTED.fullmatch(text):
         return
     for dumped in (_json(text, ensure_ascii=True), _json(text, ensure_ascii=False)):
         yield dumped
         yield dumped.replace("/", "\\/")
-    # Whether Python escapes a quote depends on what else stands in the same text.
+    # Whether Python escapes a quote depends on the rest of the text.
     for pieces in (
         [repr(piece)[1:-1] for piece in text.split("'")],
         [ascii(piece)[1:-1] for piece in text.split("'")],
@@ -335,12 +339,12 @@ def _base64(secret: bytes) -> Iterator[str]:
         yield encoded
         yield encoded.replace("+", "-").replace("/", "_")
         for width in LINE_WIDTHS:
-            # The last line may be too short to be known as a part of the whole.
+            # The last line may be too short to be recognised as a part.
             yield encoded[len(encoded) // width * width :]
 
 
 def _aligned(secret: bytes) -> Iterator[str]:
-    """Wherever it begins in what was encoded: a third of a character decides how the rest looks."""
+    """Yield the base64 for each of the three offsets at which the secret can begin in encoded data."""
     for before in range(3):
         encoded = b64encode(b"\0" * before + secret).decode()
         start, end = -(-before * 4 // 3), (before + len(secret)) * 4 // 3

@@ -1,4 +1,4 @@
-"""How an attempt of a step can end, and what a step raises to say so."""
+"""The outcome of an attempt, and the exceptions by which a step ends it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Reason = Literal["cancel", "timeout", "drain", "lost"]
 RESULT_BYTES = 256 * 1024
 ERROR_CHARS = 8_000
 TRACEBACK_CHARS = 64_000
-# Kept beyond these until secrets have been masked: half a one at the end would not be known for one.
+# Kept beyond these limits until secrets are masked: half a secret at the end would not be recognised.
 SPARE_CHARS = 64_000
 
 
@@ -38,7 +38,7 @@ class CannotRun(Exception):
 
 
 class StepFailed(Exception):
-    """A failure in words that need no type and no traceback."""
+    """A failure whose message is shown without a type and a traceback."""
 
     def __init__(self, message: str, *, can_retry: bool = True) -> None:
         super().__init__(message)
@@ -50,9 +50,9 @@ class Interrupted(BaseException):
 
 
 class Later(BaseException):
-    """The attempt goes on at a later time and needs no seat until then: `run` is called again.
+    """The attempt postpones itself: it needs no seat until then, and `run` is called again.
 
-    It finds when it first began in `Context.begun_at`.
+    `Context.begun_at` tells when it first began.
     """
 
     def __init__(self, at: datetime, message: str) -> None:
@@ -73,7 +73,7 @@ class CompletedWithError(BaseException):
 
 
 def as_result(value: object) -> object:
-    """The value as it comes back from JSON; StepFailed if it cannot be stored."""
+    """Return the value as it comes back from JSON; raise StepFailed if it cannot be stored."""
     if value is None or isinstance(value, bool):
         return value
     try:
@@ -83,7 +83,7 @@ def as_result(value: object) -> object:
     if (size := len(text.encode())) > RESULT_BYTES:
         raise StepFailed(
             f"the result is {size:,} bytes of JSON, more than the {RESULT_BYTES:,} that are kept; "
-            "write it to a file and return where it is",
+            "write it to a file and return its path",
             can_retry=False,
         )
     stored: object = json.loads(text)

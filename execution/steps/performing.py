@@ -1,4 +1,4 @@
-"""One attempt of one step: from what the worker knows of it to its outcome. Knows nothing of the database."""
+"""Run one attempt of one step and turn it into an outcome. Uses no database."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def perform(
     binding: Binding | None = None,
     clock: Callable[[], datetime] = timezone.now,
 ) -> Outcome:
-    """Runs the attempt in this thread. Never raises: whatever happens is an outcome."""
+    """Run the attempt in this thread and return its outcome. Never raises."""
     ctx = context or Context(work, sink, binding)
     ctx.nursery, ctx.clock = nursery, clock
     try:
         with _alarm(ctx):
             outcome = conclude(ctx, lambda: _run(ctx)) if ctx.mask is None else _masked(ctx, ctx.mask)
     except BaseException as error:
-        return unspeakable(ctx, error)
+        return unreported_outcome(ctx, error)
     return _cut(outcome) if outcome.error or outcome.message else outcome
 
 
@@ -78,15 +78,17 @@ def _alarm(ctx: Context) -> Iterator[None]:
         alarms.cancel(alarm)
 
 
-def unspeakable(ctx: Context, error: BaseException) -> Outcome:
-    """For what went wrong beside the step itself. Its words are not shown: nobody has masked them."""
+def unreported_outcome(ctx: Context, error: BaseException) -> Outcome:
+    """Return the outcome for an error of JIM itself, without its message, which was not masked."""
     kind = type(error).__name__
     logger.error("step %s of task %s has no outcome of its own: %s", ctx.work.name, ctx.work.key, kind)
     if "executed_at" not in vars(ctx):
         ctx.started()
     if ctx.saw_interrupt:
         return _interrupted(ctx, None)
-    return _outcome(ctx, "failed_with_error", error=f"its outcome cannot be told ({kind})", can_retry=True)
+    return _outcome(
+        ctx, "failed_with_error", error=f"the outcome cannot be determined ({kind})", can_retry=True
+    )
 
 
 def _masked(ctx: Context, mask: Mask) -> Outcome:
@@ -124,27 +126,27 @@ def _run(ctx: Context) -> object:
 def _filled(ctx: Context, step_type: StepType) -> dict[str, Any]:
     binding = ctx.binding
     if binding is None:
-        raise PlaceholderError("nobody has looked up the values of its placeholders")
+        raise PlaceholderError("the values of its placeholders were not looked up")
     if binding.problem:
         raise StepFailed(binding.problem, can_retry=binding.can_retry)
     return step_type.fill(ctx.work.config, binding.values)
 
 
 def conclude(ctx: Context, run: Callable[[], object]) -> Outcome:
-    """The one place where a run becomes an outcome."""
+    """Run and turn the result or the exception into an outcome."""
     ctx.started()
     try:
         try:
             value = run()
         except SystemExit as leaving:
-            # What a command-line function does at its end; only a code says that it failed.
+            # Command-line functions end with SystemExit; only a code other than 0 is a failure.
             if leaving.code not in (None, 0):
                 raise
             value = None
         if isinstance(value, Outcome):
             return value
         return _interrupted(ctx, None) if ctx.saw_interrupt else _completed(ctx, as_result(value))
-    except BaseException as error:  # whatever user code raises ends this attempt, not the worker
+    except BaseException as error:  # any exception of user code ends this attempt, not the worker
         return _interrupted(ctx, error) if ctx.saw_interrupt else _failed(ctx, error)
 
 
@@ -216,13 +218,13 @@ def _outcome(ctx: Context, status: str, **rest: Any) -> Outcome:
 def words_of(error: BaseException) -> str:
     try:
         words = str(error)
-    except Exception:  # an exception of somebody else's making may be unprintable
+    except Exception:  # the __str__ of an exception may fail
         words = "(its message cannot be shown)"
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _trace(error: BaseException) -> str:
-    """Where user code was."""
+    """Return the traceback without the frames of JIM."""
     if isinstance(error, CannotRun | StepFailed):
         if error.__cause__ is None:
             return ""

@@ -20,7 +20,7 @@ from .step_type import StepType
 OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive")
 WAY_OUT = "install PowerShell 7 or set JIM_PWSH"
 PROBE_SECONDS = 30.0
-# With these, and by signals, its runtime ends when it breaks down; scripts use lower ones.
+# Exit codes from here on, and signals, mean that the runtime itself failed; scripts use lower codes.
 LEAST_BROKEN = 126
 
 
@@ -56,7 +56,7 @@ class PowerShellStep(StepType):
 
     def run(self, ctx: Context) -> object:
         pwsh = _find()
-        # The path that was checked is the one that is run, wherever its links point by then.
+        # Run the path that was checked, even if its links have changed since.
         script = str(Path(ctx.config["script"]).resolve())
         argv = [pwsh, *OPTIONS, "-File", script, *ctx.config["arguments"]]
         try:
@@ -64,8 +64,8 @@ class PowerShellStep(StepType):
         except CannotRun as error:
             raise CannotRun(f"{error}; {WAY_OUT}") from None
         if not 0 <= returncode < LEAST_BROKEN and _is_broken(ctx, pwsh):
-            told = f"{pwsh} is broken on worker {socket.gethostname()}: it cannot even tell its version"
-            raise CannotRun(f"{told}, and the output says why; {WAY_OUT}")
+            told = f"{pwsh} is broken on worker {socket.gethostname()}: it cannot print its version"
+            raise CannotRun(f"{told}; see its output; {WAY_OUT}")
         return programs.result_of(returncode)
 
 
@@ -74,7 +74,7 @@ def _script_complaint(script: str) -> str:
         return complaint
     path = Path(script).resolve()
     if not path.is_file() or path.suffix.lower() != ".ps1":
-        return f"{script} is not a script that PowerShell runs: those are files whose names end in .ps1"
+        return f"{script} is not a PowerShell script: its name must end in .ps1"
     return ""
 
 
@@ -86,7 +86,7 @@ def _find() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """No colours, no calls home, and no folders of its own in the working folder, which is its HOME."""
+    """Turn off colours and telemetry, and keep its folders out of the working folder, which is HOME."""
     own = Path(settings.JIM_DATA_DIR, "powershell")
     return {
         "TERM": "dumb",
@@ -100,7 +100,7 @@ def _environment() -> dict[str, str]:
 
 
 def _is_broken(ctx: Context, pwsh: str) -> bool:
-    probe = Context(ctx.work, Unheard(), lease=ctx.lease)
+    probe = Context(ctx.work, DiscardingSink(), lease=ctx.lease)
     probe.config, probe.nursery = ctx.config, ctx.nursery
     alarm = alarms.after(PROBE_SECONDS, lambda: probe.interrupt("timeout"))
     try:
@@ -113,8 +113,8 @@ def _is_broken(ctx: Context, pwsh: str) -> bool:
         alarms.cancel(alarm)
 
 
-class Unheard:
-    """What a probe says is nobody's output."""
+class DiscardingSink:
+    """A sink for the output of a probe, which is not shown."""
 
     def output(self, stream: str, lines: list[str]) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What all steps that run a program share: where it may lie, what surrounds it, how it runs and ends."""
+"""Code shared by steps that run a program: allowed paths, environment, running and exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .outcome import StepFailed
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Variables that make a program load or start other code than its own, and the names that JIM gives itself.
+# Variables that make a program load or start other code, and the variables that JIM sets itself.
 FORBIDDEN_ENV = re.compile(
     r"""
       JIM_.* | PATH | HOME | XDG_(CONFIG|DATA|CACHE)_(HOME|DIRS)
@@ -39,8 +39,8 @@ FORBIDDEN_ENV = re.compile(
     re.VERBOSE,
 )
 INSTEAD = {
-    "PATH": "; write the whole paths of programs",
-    "HOME": "; it is the working folder, so set cwd",
+    "PATH": "; use absolute paths of programs instead",
+    "HOME": "; it is the working folder: set cwd instead",
 }
 
 CWD = Field("cwd", "Working folder", help="an absolute path; the system's temporary folder if empty")
@@ -50,12 +50,12 @@ ENV = Field(
     kind="mapping",
     text_only=True,
     fixed_names=True,
-    help="added to PATH, LANG, HOME and the JIM_… variables; nothing else is passed on",
+    help="added to PATH, LANG, HOME and the JIM_… variables; the worker's own variables are not passed on",
 )
 
 
 def run(ctx: Context, *, argv: Sequence[str], program: str, env: Mapping[str, str] | None = None) -> int:
-    """Until it has ended, with all that it started; its exit code, or minus the signal that ended it."""
+    """Run the program until it and its processes have ended; return its exit code or minus the signal."""
     assert ctx.nursery is not None
     cwd = ctx.config["cwd"] or tempfile.gettempdir()
     surroundings = _environment(ctx, home=cwd) | dict(env or {}) | ctx.config["env"]
@@ -75,15 +75,15 @@ def result_of(returncode: int) -> object:
 
 
 def complaints(values: Mapping[str, Any], **own: str) -> dict[str, str]:
-    """By field: what the step type says of its own, and what there is to say of the surroundings."""
+    """Return the errors by field: those of the step type and those of cwd and env."""
     found = own | {"cwd": _cwd_complaint(values["cwd"]), "env": _env_complaint(values["env"])}
     return {field: complaint for field, complaint in found.items() if complaint}
 
 
 def path_complaint(text: str, *, what: str) -> str:
-    """Whether it leads to something in the folders that code may come from, wherever its links point."""
+    """Return why the path may not be run; its links are followed. Empty if it may."""
     if not os.path.isabs(text):  # noqa: PTH117 a Path would hide an empty path and a trailing slash
-        return f"{text!r} is not an absolute path; write it from / on"
+        return f"{text!r} is not an absolute path; it must begin with /"
     try:
         path = Path(text).resolve(strict=True)
     except (OSError, RuntimeError):
@@ -105,7 +105,7 @@ def _cwd_complaint(cwd: str) -> str:
     if not cwd or has_placeholders(cwd):
         return ""
     if not Path(cwd).is_absolute():
-        return f"{cwd!r} is not an absolute path; write it from / on"
+        return f"{cwd!r} is not an absolute path; it must begin with /"
     return "" if Path(cwd).is_dir() else f"{cwd} is not an existing folder"
 
 
@@ -128,8 +128,8 @@ def _environment(ctx: Context, *, home: str) -> dict[str, str]:
         "PATH": SEARCH_PATH,
         "LANG": "C.UTF-8",
         "HOME": home,
-        "PYTHONNOUSERSITE": "1",  # the working folder is no place to load modules from, though it is HOME
-        "PYTHONUNBUFFERED": "1",  # lines of Python programs appear when they are printed, not at the end
+        "PYTHONNOUSERSITE": "1",  # do not load modules from HOME, which is the working folder
+        "PYTHONUNBUFFERED": "1",  # show lines of Python programs when they are printed, not at the end
         "JIM_IDEMPOTENCY_KEY": ctx.idempotency_key,
         "JIM_ATTEMPT": str(ctx.attempt),
         "JIM_EXECUTION": "" if ctx.work.execution_id is None else str(ctx.work.execution_id),

@@ -30,7 +30,7 @@ class PythonStep(StepType):
             "Function",
             required=True,
             fixed=True,
-            help="its dotted path, such as package.module.function; a parameter named ctx gets the context",
+            help="dotted path, such as package.module.function; a parameter named ctx receives the context",
         ),
         Field("args", "Arguments", kind="list", help='by position, such as ["north", 3]'),
         Field("kwargs", "Named arguments", kind="mapping", help='such as {"region": "north"}'),
@@ -40,7 +40,7 @@ class PythonStep(StepType):
             kind="choice",
             default="process",
             choices=(("process", "a child process"), ("thread", "a thread (short, trusted functions)")),
-            help="only a child process has its output captured and can be stopped against its will",
+            help="only a child process can be killed and has its printed output captured",
         ),
     )
 
@@ -56,7 +56,7 @@ class PythonStep(StepType):
         return errors
 
     def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """Workers may have other code than the process that asks, which is why this is no error."""
+        """Warn about a missing function; not an error, as workers may have other code than this process."""
         path = config.get("function")
         if not isinstance(path, str) or not is_dotted_path(path) or not (why := missing_here(path)):
             return {}
@@ -70,7 +70,7 @@ class PythonStep(StepType):
 
 
 def call_function(ctx: Context, *, certain: Callable[[], None]) -> object:
-    """`certain` raises unless the function may start now."""
+    """Import and call the function; `certain` raises unless it may start now."""
     certain()
     function = load(ctx.config["function"])
     args, kwargs = ctx.config["args"], ctx.config["kwargs"]
@@ -103,7 +103,7 @@ def load(path: str) -> Callable[..., object]:
 
 @lru_cache(maxsize=1024)
 def place_of_context(function: Callable[..., object]) -> int | None:
-    """Where among the positional arguments it belongs; past all of them if it can be given by name only."""
+    """Return the position of `ctx` among the arguments; past all of them if it is keyword-only."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -115,9 +115,9 @@ def place_of_context(function: Callable[..., object]) -> int | None:
 
 
 def missing_here(path: str) -> str:
-    """Why this process would not find the function; empty if it would, or if only running code can tell.
+    """Return why this process would not find the function; empty if it would, or if that is unknown.
 
-    It is not imported: imports run code, and whoever asks only types.
+    Nothing is imported, as imports run code and the path may be incomplete while it is typed.
     """
     module, _, name = path.rpartition(".")
     if module in sys.modules:
@@ -126,20 +126,20 @@ def missing_here(path: str) -> str:
     try:
         spec = _spec_of(module)
         names = _names_in(spec) if spec else None
-    except Exception:  # finders and loaders are others' code
+    except Exception:  # finders and loaders of other packages may fail
         return ""
     if spec is None:
-        return f"there is no module “{module}”"
+        return f"the module “{module}” was not found"
     return f"“{module}” has no “{name}”" if names is not None and name not in names else ""
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
-    """As importlib finds it, but `importlib.util.find_spec` imports the packages that the module is in."""
+    """Find the module as importlib does, without importing its packages as `find_spec` does."""
     folders: Sequence[str] | None = None
     spec, name = None, ""
     for part in module.split("."):
         if spec is not None and folders is None:
-            return None  # what it should be in is no package
+            return None  # the parent is not a package
         name = f"{name}.{part}" if name else part
         found = (finder.find_spec(name, folders) for finder in sys.meta_path)
         spec = next((each for each in found if each is not None), None)
@@ -150,7 +150,7 @@ def _spec_of(module: str) -> ModuleSpec | None:
 
 
 def _names_in(spec: ModuleSpec) -> set[str] | None:
-    """All that its source gives a name, wherever that is; None if only running it can tell."""
+    """Return all names that the source defines anywhere; None if only running it can tell."""
     source = spec.loader.get_source(spec.name) if isinstance(spec.loader, InspectLoader) else None
     if source is None:
         return None

@@ -1,4 +1,4 @@
-"""An SQL script on a database that the settings name: one transaction, parameters bound as values."""
+"""The sql step: a script on a database of the settings, with parameters bound as values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from django.conf import settings
 
 from execution.steps.fields import Field, shown
-from execution.steps.sql_answers import Answer, SqlFailed
+from execution.steps.sql_results import SqlFailed, StatementResult
 from execution.steps.sql_text import SqlTextError, Statement, split
 from files import given_files
 
@@ -32,19 +32,19 @@ class SqlStep(StepType):
     name = "sql"
     title = "SQL script"
     fields = (
-        Field("connection", "Connection", required=True, fixed=True, help="its name in JIM_SQL_CONNECTIONS"),
+        Field("connection", "Connection", required=True, fixed=True, help="a name from JIM_SQL_CONNECTIONS"),
         Field(
             "script",
             "Script",
             kind="textarea",
             fixed=True,
-            help="statements, ended by semicolons; parameters are written :name",
+            help="statements, separated by semicolons; write parameters as :name",
         ),
         Field(
             "file",
             "Script file",
             fixed=True,
-            help="instead of a script, the absolute path of one, in a folder of JIM_SQL_FOLDERS",
+            help="instead of a script: the absolute path of a file in a folder of JIM_SQL_FOLDERS",
         ),
         Field(
             "parameters",
@@ -58,7 +58,7 @@ class SqlStep(StepType):
             kind="bool",
             default=False,
             fixed=True,
-            help="the database refuses whatever would write",
+            help="the database refuses all changes",
         ),
         Field(
             "transaction",
@@ -66,10 +66,17 @@ class SqlStep(StepType):
             kind="bool",
             default=True,
             fixed=True,
-            help="all of the script or nothing; false for VACUUM and others that cannot be part of one",
+            help="run the script completely or not at all; turn off for VACUUM and similar statements",
         ),
-        Field("max_rows", "Rows to show", kind="number", default=20, help="of each result"),
-        Field("statement_timeout_seconds", "Time limit of each statement", kind="number", help="in seconds"),
+        Field(
+            "max_rows", "Rows to show", kind="number", default=20, help="how many rows of each result to show"
+        ),
+        Field(
+            "statement_timeout_seconds",
+            "Statement timeout",
+            kind="number",
+            help="seconds that each statement may take",
+        ),
     )
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
@@ -93,7 +100,7 @@ class SqlStep(StepType):
         config = ctx.config
         try:
             statements = _statements(config)
-        except _Unreadable as error:  # a file that has changed since it was checked
+        except _Unreadable as error:  # the file has changed since it was checked
             raise CannotRun(f"{error.field}: {error}") from None
         try:
             with _session(ctx) as session:
@@ -113,7 +120,9 @@ class SqlStep(StepType):
 
 
 class Session(Protocol):
-    def execute(self, statement: Statement, parameters: Mapping[str, Any], *, keep: int) -> Answer: ...
+    def execute(
+        self, statement: Statement, parameters: Mapping[str, Any], *, keep: int
+    ) -> StatementResult: ...
 
     def finish(self) -> None: ...
 
@@ -126,7 +135,7 @@ def _session(ctx: Context) -> AbstractContextManager[Session]:
         "transaction": config["transaction"],
         "statement_seconds": config["statement_timeout_seconds"],
     }
-    # Not at the top: the driver takes 16 MB, and who names no such database needs none of them.
+    # Imported here: the driver takes 16 MB, which a worker without such databases saves.
     if connection.engine == "postgresql":
         from execution.steps.sql_postgres import PostgresSession
 
@@ -136,7 +145,7 @@ def _session(ctx: Context) -> AbstractContextManager[Session]:
     return SqliteSession(ctx, connection, **options)
 
 
-def _execute(ctx: Context, session: Session, statement: Statement, number: int) -> Answer:
+def _execute(ctx: Context, session: Session, statement: Statement, number: int) -> StatementResult:
     ctx.check()
     config, started = ctx.config, time.monotonic()
     try:
@@ -152,7 +161,7 @@ def _words(ctx: Context, error: SqlFailed) -> str:
     return ctx.masked_fragments(str(error)[: ERROR_CHARS + SPARE_CHARS])
 
 
-def _result(answers: Sequence[Answer]) -> dict[str, object]:
+def _result(answers: Sequence[StatementResult]) -> dict[str, object]:
     results = [answer for answer in answers if answer.columns]
     return {
         "statements": len(answers),
@@ -168,27 +177,27 @@ class _Unreadable(Exception):
 
 
 def _statements(values: Mapping[str, Any]) -> tuple[Statement, ...]:
-    """Of the script or the file, in the language of the connection."""
+    """Return the statements of the script or the file, in the dialect of the connection."""
     connection = settings.JIM_SQL_CONNECTIONS[values["connection"]]
     if values["script"] and values["file"]:
         raise _Unreadable("file", "cannot be given together with a script; clear one of them")
     field, text = ("file", _read(values["file"])) if values["file"] else ("script", values["script"])
     if len(text.encode()) > SCRIPT_BYTES:
-        raise _Unreadable(field, f"is longer than {SCRIPT_BYTES:,} bytes; make several steps of it")
+        raise _Unreadable(field, f"is longer than {SCRIPT_BYTES:,} bytes; split it into several steps")
     try:
         statements = split(text.removeprefix("\ufeff"), connection.engine)
     except SqlTextError as error:
         raise _Unreadable(field, str(error)) from None
     if not statements:
         is_given = values["file"] or text.strip()
-        empty = "holds no statement, only space and comments" if is_given else "is required, or else a file"
+        empty = "contains no statement, only space and comments" if is_given else "is required, or a file"
         raise _Unreadable(field, empty)
     for statement in statements:
         if values["transaction"] and _ends_transaction(statement):
             raise _Unreadable(
                 field,
-                f"line {statement.line}: {statement.verb} cannot stand in a script that is one transaction; "
-                f"leave it out, or set transaction to false",
+                f"line {statement.line}: {statement.verb} is not allowed in a script that is one transaction"
+                f"; remove it, or set transaction to false",
             )
     return statements
 
@@ -196,7 +205,7 @@ def _statements(values: Mapping[str, Any]) -> tuple[Statement, ...]:
 def _read(name: str) -> str:
     path = Path(name)
     if not path.is_absolute():
-        raise _Unreadable("file", f"{name!r} is not an absolute path; write it from / on")
+        raise _Unreadable("file", f"{name!r} is not an absolute path; it must begin with /")
     try:
         path = path.resolve(strict=True)
     except (OSError, RuntimeError):
@@ -220,18 +229,16 @@ def _connection_complaint(name: str) -> str:
     connection: SqlConnection | None = settings.JIM_SQL_CONNECTIONS.get(name)
     if connection is None:
         known = ", ".join(sorted(settings.JIM_SQL_CONNECTIONS))
-        way = f"known are {known}" if known else "none is defined yet"
-        return f"there is no connection {shown(name)}; {way} (JIM_SQL_CONNECTIONS, or sql_connections.json)"
+        way = f"known connections: {known}" if known else "no connection is defined yet"
+        return f"unknown connection {shown(name)}; {way} (JIM_SQL_CONNECTIONS, or sql_connections.json)"
     if connection.is_jims_own(settings.DATABASES["default"]):
-        return f"{name} is JIM's own database, which sql steps may not touch; name another one"
+        return f"{name} is JIM's own database, which sql steps cannot use; choose another connection"
     return ""
 
 
 def _read_only_complaint(values: Mapping[str, Any]) -> str:
     if values["read_only"] and not values["transaction"]:
-        return (
-            "needs transaction to be true: only inside one transaction can the database hold a script to it"
-        )
+        return "requires transaction to be true: only in one transaction can the database refuse all changes"
     return ""
 
 
@@ -249,12 +256,12 @@ def _parameters_complaint(parameters: Any, statements: Sequence[Statement]) -> s
     used = {name: statement.line for statement in reversed(statements) for name in statement.names}
     for name, line in used.items():
         if name not in parameters:
-            return f"the script uses :{name} in the statement of line {line}; give it a value here"
+            return f"the script uses :{name} in the statement of line {line}; give a value for it here"
     for name, value in parameters.items():
         if not PARAMETER_NAME.fullmatch(name):
             return f"{shown(name)} is not the name of a parameter; use letters, digits and _"
         if name not in used:
-            return f"{name} is not used: the script has no :{name} (in quotes or comments it is only text)"
+            return f"{name} is not used: the script has no :{name} outside quotes and comments"
         if not isinstance(value, str | int | float | bool | None):
             return (
                 f"the value of {name} must be text, a number, true, false or null; give a list as JSON text"

@@ -1,4 +1,4 @@
-"""The databases that `sql` steps may name: how the settings write them, and which one is JIM's own."""
+"""The databases that `sql` steps can use, read from URLs in the settings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FORM = "must look like postgresql://user:password@host:port/name or sqlite:////p
 
 @dataclass(frozen=True)
 class SqlConnection:
-    """`options` are those of libpq, or the `file`. They hold a password, so they are not shown."""
+    """A database. `options` are those of libpq, or the `file`; not shown, as they contain a password."""
 
     engine: Literal["postgresql", "sqlite"]
     options: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def from_url(cls, url: object) -> SqlConnection:
-        """ValueError, which never repeats the URL, if it is none."""
+        """Read a URL; raise ValueError, which never repeats the URL, if it is not valid."""
         scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
         if scheme in ("postgresql", "postgres") and separator:
             return cls("postgresql", _postgresql(str(url)))
@@ -29,7 +29,7 @@ class SqlConnection:
         raise ValueError(FORM)
 
     def is_jims_own(self, database: Mapping[str, Any]) -> bool:
-        """Whether it is the database of these settings of Django, as far as names can tell."""
+        """Tell whether this is the database of these Django settings, as far as names can show."""
         engine = str(database["ENGINE"]).rpartition(".")[2].removesuffix("3")
         if engine != self.engine:
             return False
@@ -45,7 +45,7 @@ class SqlConnection:
 
 
 def _postgresql(url: str) -> dict[str, str]:
-    # Not at the top: it takes 16 MB, and who names no such database needs none of them.
+    # Imported here: the driver takes 16 MB, which a process without such databases saves.
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict
 
@@ -77,7 +77,7 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 def _places(options: Mapping[str, Any]) -> set[tuple[str, str, str]]:
-    """(host, port, database): several if there are several hosts to try."""
+    """Return (host, port, database) for each host of the options."""
     hosts = str(options.get("hostaddr") or options.get("host") or "").split(",")
     ports = str(options.get("port") or "").split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports

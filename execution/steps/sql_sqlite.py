@@ -13,21 +13,21 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from execution.children.alarms import alarms
-from execution.steps.sql_answers import VALUE_CHARS, Answer, SqlFailed
+from execution.steps.sql_results import VALUE_CHARS, SqlFailed, StatementResult
 from execution.steps.sql_text import Statement
 
 from .context import Context
 from .outcome import SPARE_CHARS
 from .sql_connections import SqlConnection
 
-# SQLite itself waits for locks deaf to interrupts, so it is told to wait for moments only, and asked again.
+# SQLite cannot be interrupted while it waits for a lock, so it waits briefly and is asked again.
 BUSY_SECONDS = 0.05
 LOCK_SECONDS = 20.0
 AGAIN_SECONDS = 0.1
-# Of one value, or of one row as it is stored: Python holds several copies of what it is given.
+# Of one value or one stored row: Python holds several copies of each.
 MOST_BYTES = 64 * 1024 * 1024
 CHANGING = {"INSERT", "UPDATE", "DELETE", "REPLACE"}
-# They hold for the whole process, and so for JIM's own database; or can crash it; or undo what is set here.
+# They change the whole process and so JIM's own database, can crash it, or undo settings made here.
 FORBIDDEN_PRAGMAS = {
     "busy_timeout",
     "data_store_directory",
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class SqliteSession:
-    """Used as a context: what was not finished by its end is rolled back."""
+    """A session, used as a context: a script that was not finished is rolled back at the end."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class SqliteSession:
             raise
         return self
 
-    def execute(self, statement: Statement, parameters: Mapping[str, Any], *, keep: int) -> Answer:
-        """`keep` is how many rows are to be shown."""
+    def execute(self, statement: Statement, parameters: Mapping[str, Any], *, keep: int) -> StatementResult:
+        """Run the statement and keep the first `keep` rows to show."""
         given = {name: parameters[name] for name in statement.names}
         with self._time_limit():
             return self._heeding(lambda: self._read(statement, given, keep))
 
     def finish(self) -> None:
-        """Makes all of it last, or says why that cannot be."""
+        """Commit; raise SqlFailed if the script left its transaction in another state."""
         if self._transaction and self._connection.in_transaction:
             self._heeding(lambda: self._patiently("COMMIT"))
         elif self._transaction:
@@ -108,7 +108,7 @@ class SqliteSession:
         if self._read_only:
             connection.execute("PRAGMA query_only = ON")
         if self._transaction:
-            # One that writes takes the lock when it begins: one that asks midway cannot wait for it.
+            # A transaction that writes takes the lock at its start: later, it could not wait for it.
             self._patiently("BEGIN" if self._read_only else "BEGIN IMMEDIATE")
         connection.set_authorizer(self._authorize)
 
@@ -132,11 +132,11 @@ class SqliteSession:
             self._connection.rollback()
         self._connection.close()
 
-    def _read(self, statement: Statement, given: dict[str, Any], keep: int) -> Answer:
+    def _read(self, statement: Statement, given: dict[str, Any], keep: int) -> StatementResult:
         changes = self._connection.total_changes
         with closing(self._patiently(statement.text, given)) as cursor:
             columns = [column[0] for column in cursor.description or ()]
-            answer = Answer(keep, self._ctx.masked, verb=statement.verb, columns=columns)
+            answer = StatementResult(keep, self._ctx.masked, verb=statement.verb, columns=columns)
             for row in cursor:
                 if answer.first is None:
                     answer.keep_first([_as_json(value) for value in row])
@@ -176,11 +176,11 @@ class SqliteSession:
         elif code == sqlite3.SQLITE_TOOBIG:
             message += f": a value may have {MOST_BYTES // 1024**2} MiB"
         elif "VACUUM" in message and "transaction" in message:
-            message += "; with transaction set to false, the step would run it outside of one"
+            message += "; set transaction to false to run this statement outside a transaction"
         return SqlFailed(message, can_retry=code in TEMPORARY)
 
     def _stop(self) -> None:
-        """From other threads; again and again, as between two statements there is nothing to interrupt."""
+        """Interrupt from another thread, repeatedly, as the session may be between two statements."""
         with self._lock:
             if self._ctx.reason is None and time.monotonic() < self._deadline:
                 return
@@ -192,7 +192,7 @@ class SqliteSession:
 
     def _authorize(self, action: int, one: str | None, two: str | None, *_: str | None) -> int:
         match action:
-            # A plain VACUUM attaches a file without name. Any other could be JIM's own database.
+            # A plain VACUUM attaches a file without a name. Any other file could be JIM's own database.
             case sqlite3.SQLITE_ATTACH if one != "":
                 self._refused = "ATTACH, or VACUUM INTO a file,"
             case sqlite3.SQLITE_FUNCTION if str(two).lower() in FORBIDDEN_FUNCTIONS:
@@ -206,7 +206,7 @@ class SqliteSession:
 
 def _opened(file: Path, *, read_only: bool) -> sqlite3.Connection:
     if not file.is_file():
-        raise SqlFailed(f"there is no file {file}; an empty one is enough", can_retry=False)
+        raise SqlFailed(f"the file {file} does not exist; create it, it may be empty", can_retry=False)
     uri = f"{file.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
     try:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
@@ -240,5 +240,5 @@ def _hex(value: bytes) -> str:
 
 
 def _code(error: Exception) -> int:
-    """Without the details that SQLite adds in the higher bits."""
+    """Return the primary result code, without the details in the higher bits."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,7 +1,7 @@
-"""The text of an SQL script: where its statements end, and which parameters they have. Pure.
+"""Split the text of an SQL script into statements and find their parameters. Pure.
 
-It knows as much of the language as psql and sqlite3 need for the same: what is quoted, what is a comment, and
-which semicolons stand inside a statement. What a statement means is the database's business.
+The scanner knows quotes, comments and semicolons inside statements, as psql and sqlite3 do; the database
+decides what a statement means.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 Dialect = Literal["postgresql", "sqlite"]
 MOST_STATEMENTS = 10_000
-WORDS = 16  # so many of each statement tell all kinds apart
+WORDS = 16  # enough to tell all kinds of statements apart
 BEGINNING = 4
 MAIN_VERBS = {"SELECT", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"}
 
@@ -33,7 +33,7 @@ _TOKENS: dict[Dialect, re.Pattern[str]] = {
         |(?P<dollar>\$(?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+)?\$)
         |(?P<foreign>\$[0-9]+)
         |(?P<operator>::|:=)
-        # As in x[low:high] and JSON_OBJECT('key':value), a colon right behind an operand is an operator.
+        # A colon right behind an operand is an operator: x[low:high], JSON_OBJECT('key':value).
         |(?<![\w)\]"'$]):(?P<parameter>[^\W\d]\w*+)
         |{_WORD}|{_PLAIN}|(?P<command>\\\S*)|{_REST}""",
         re.VERBOSE | re.DOTALL,
@@ -56,7 +56,7 @@ class SqlTextError(ValueError):
 
 
 class Parameter(NamedTuple):
-    """Where in the text of its statement, the colon included."""
+    """A parameter and its place in the text of its statement, including the colon."""
 
     name: str
     start: int
@@ -65,7 +65,7 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True)
 class Statement:
-    """`words` are the first ones outside of quotes and parentheses, in capitals; `verb` says what it does."""
+    """A statement. `words` are its first words outside quotes and parentheses, in capitals."""
 
     text: str
     text_line: int
@@ -76,11 +76,11 @@ class Statement:
 
     @property
     def names(self) -> list[str]:
-        """Of the parameters, each once."""
+        """Return the names of the parameters, each once."""
         return list(dict.fromkeys(parameter.name for parameter in self.parameters))
 
     def numbered(self) -> str:
-        """The text with $1, $2, … in the order of `names`."""
+        """Return the text with $1, $2, … in the order of `names`."""
         numbers = {name: f"${number}" for number, name in enumerate(self.names, 1)}
         pieces, end = [], 0
         for parameter in self.parameters:
@@ -89,20 +89,22 @@ class Statement:
         return "".join([*pieces, self.text[end:]])
 
     def line_at(self, offset: int) -> int:
-        """The line of the script, for a place in the numbered text."""
+        """Return the line of the script for a place in the numbered text."""
         return self.text_line + self.numbered().count("\n", 0, offset)
 
 
 @lru_cache(maxsize=16)
 def split(script: str, dialect: Dialect) -> tuple[Statement, ...]:
-    """The statements of the script; SqlTextError where it cannot be one."""
+    """Return the statements of the script; raise SqlTextError if it cannot be split."""
     statements = []
     draft = _Draft(dialect, start=0, line=1)
     for kind, start, text in _tokens(script, dialect):
         if kind == "semicolon" and draft.ends_here():
             statements.append(draft.finished(script, end=start))
             if len(statements) > MOST_STATEMENTS:
-                raise SqlTextError(f"more than {MOST_STATEMENTS:,} statements; make several steps of them")
+                raise SqlTextError(
+                    f"more than {MOST_STATEMENTS:,} statements; split the script into several steps"
+                )
             draft = draft.next(script, start=start + 1)
         elif kind == "dot" and draft.first is None:
             raise _shell_command(script, start, text)
@@ -123,7 +125,7 @@ def _tokens(script: str, dialect: Dialect) -> Iterator[tuple[str, int, str]]:
                 position = _end_of_dollars(script, start, tag=found[0])
             case "foreign":
                 raise SqlTextError(
-                    f"line {_line(script, start)}: {found[0]} is not known here; write parameters as :name"
+                    f"line {_line(script, start)}: {found[0]} is not supported; write parameters as :name"
                 )
             case "command":
                 raise _shell_command(script, start, found[0])
@@ -158,7 +160,7 @@ def _unclosed(script: str, start: int, opening: str) -> SqlTextError:
 
 def _shell_command(script: str, start: int, command: str) -> SqlTextError:
     return SqlTextError(
-        f"line {_line(script, start)}: {command} is a command of the database's shell, not SQL; leave it out"
+        f"line {_line(script, start)}: {command} is a command of the database's shell, not SQL; remove it"
     )
 
 
@@ -200,7 +202,7 @@ class _Draft:
                 self._add_word(text.upper())
 
     def ends_here(self) -> bool:
-        """Whether a semicolon would end the statement, and is not part of a body that it holds."""
+        """Tell whether a semicolon would end the statement, and is not part of its body."""
         if self.dialect == "sqlite":
             return not self._is_trigger() or (self.before_last, self.last) == (";", "END")
         return self.depth == 0 and self.blocks == 0
@@ -234,7 +236,7 @@ class _Draft:
             self._count_block(word)
 
     def _count_block(self, word: str) -> None:
-        """CREATE FUNCTION … BEGIN ATOMIC …; …; END: a CASE in such a body has an END of its own."""
+        """Count blocks of CREATE FUNCTION … BEGIN ATOMIC …; END, where CASE has an END of its own."""
         if word == "BEGIN" or (word == "CASE" and self.blocks):
             self.blocks += 1
         elif word == "END":
@@ -255,7 +257,7 @@ class _Draft:
         return False
 
     def _refuse_copying(self, line: int) -> None:
-        """The rows that follow in such a script, or that would come back, are no SQL."""
+        """Refuse COPY from or to the client, whose rows are not SQL."""
         if self.verb == "COPY" and {("FROM", "STDIN"), ("TO", "STDOUT")} & set(
             zip(self.words, self.words[1:], strict=False)
         ):

@@ -1,4 +1,4 @@
-"""What a step type has to say of itself, and which ones there are."""
+"""The base class of step types, and their registration."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ class StepType(ABC):
     needs_code_permission: ClassVar[bool] = True
     permission: ClassVar[str] = ""
     is_offered: ClassVar[bool] = True
-    is_lost_alone: ClassVar[bool] = False
+    is_recovered_individually: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, ctx: Context) -> object:
-        """Called in a thread of the worker; returns JSON or None, raises on failure."""
+        """Run the step in a thread of the worker; return JSON or None, raise on failure."""
 
     def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """What may be a mistake, by setting; nothing is refused because of it."""
+        """Return possible mistakes by setting; they do not prevent saving."""
         return {}
 
     def isolation(self, config: dict[str, Any]) -> Isolation:
         return "thread"
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
-        """Decides, instead of the retry policy, what becomes of an attempt whose worker was lost.
+        """Decide, instead of the retry policy, how an attempt ends whose worker was lost.
 
         Called in the transaction that ends the attempt; returns the status that it ends with. None: the
-        policy decides. One that locks rows says so with `is_lost_alone`.
+        policy decides. One that locks rows says so with `is_recovered_individually`.
         """
         return None
 
     def clean(self, config: object) -> dict[str, Any]:
-        """The canonical config; ConfigError if there is none."""
+        """Return the config with all settings checked and defaults added; raise ConfigError."""
         if not isinstance(config, dict):
             raise ConfigError({"config": f"must be an object of settings, not {shown(config)}"})
         values, errors = {}, {}
@@ -57,20 +57,20 @@ class StepType(ABC):
                 errors[setting.name] = str(error)
         for name in config.keys() - values.keys() - errors.keys():
             known = ", ".join(setting.name for setting in self.fields)
-            errors[str(name)] = f"is not a setting of {self.name} steps; they have {known}"
+            errors[str(name)] = f"is not a setting of {self.name} steps; known settings: {known}"
         if errors := errors or self.check(values):
             raise ConfigError(errors)
         return values
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
-        """What is wrong beyond the form of the single fields, by field.
+        """Return errors by field that concern more than the type of one field.
 
-        What still has placeholders (`has_placeholders`) is not judged here: it is checked again once filled.
+        Leave out values with placeholders (`has_placeholders`): they are checked again when they are filled.
         """
         return {}
 
     def fill(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """The config with its placeholders filled, by field; not checked yet."""
+        """Return the config with its placeholders filled, not checked yet."""
         settings = {setting.name: setting for setting in self.fields}
         filled: dict[str, Any] = {}
         for name, value in config.items():
@@ -99,7 +99,7 @@ S = TypeVar("S", bound=type[StepType])
 
 
 def register(step_type: S) -> S:
-    """Makes the type known under its name. Call it in `AppConfig.ready`."""
+    """Register the type under its name. Call it in `AppConfig.ready`."""
     known: object = registry.step_types.setdefault(step_type.name, step_type())
     if type(known) is not step_type:
         raise ValueError(f"two step types are called {step_type.name!r}: {type(known)!r} and {step_type!r}")
@@ -111,6 +111,6 @@ def get(name: str) -> StepType:
         found = registry.step_types[name]
     except KeyError:
         known = ", ".join(kind.name for kind in registry.offered())
-        raise UnknownStepType(f"there is no step type {name!r}; known are {known}") from None
+        raise UnknownStepType(f"unknown step type {name!r}; known step types: {known}") from None
     assert isinstance(found, StepType)
     return found

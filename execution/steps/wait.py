@@ -1,4 +1,4 @@
-"""Nothing, until a time has come. The task waits in the queue and needs no seat meanwhile."""
+"""The wait step. Its task waits in the queue and needs no seat meanwhile."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class WaitStep(StepType):
     title = "Wait"
     needs_code_permission = False
     fields = (
-        Field("duration", "For how long", help="such as 90s, 15m, 1h30m or 2d"),
+        Field("duration", "Duration", help="such as 90s, 15m, 1h30m or 2d"),
         Field(
             "until",
-            "Until when",
+            "Until",
             help="a time of day such as 06:30 (the next one after the run's nominal time, on the schedule's "
             "clock) or a moment such as 2026-12-01T09:00",
         ),
@@ -39,7 +39,7 @@ class WaitStep(StepType):
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
         if bool(values["duration"]) == bool(values["until"]):
-            return {"duration": "give either a duration or until, not both and not neither"}
+            return {"duration": "give either duration or until"}
         complaints = {
             "duration": "" if _is_open(values["duration"]) else _duration_complaint(values["duration"]),
             "until": "" if _is_open(values["until"]) else _until_complaint(values["until"]),
@@ -64,7 +64,7 @@ class WaitStep(StepType):
 
 
 def end_of(ctx: Context, begun: datetime) -> datetime:
-    """The same whenever it is asked, so that a wait goes on where a dead worker left it."""
+    """Return the end of the wait, which is the same in each call, so that it survives a dead worker."""
     if ctx.config["duration"]:
         return begun + timedelta(seconds=seconds_of(ctx.config["duration"]) or 0)
     until, place = ctx.config["until"], ctx.work.time_zone
@@ -74,7 +74,7 @@ def end_of(ctx: Context, begun: datetime) -> datetime:
 
 
 def next_time_of_day(at: time, place: str, *, after: datetime) -> datetime:
-    """A run that comes late does not wait for the next day: its own time of day has passed already."""
+    """Return the next such time after the nominal time, so that a late run does not wait another day."""
     zone = zone_of(place)
     day = wall_time(after, zone).date()
     for days in range(3):
@@ -85,7 +85,7 @@ def next_time_of_day(at: time, place: str, *, after: datetime) -> datetime:
 
 
 def _zone(place: str) -> ZoneInfo:
-    """For people: a schedule whose spec is broken can still be run by hand."""
+    """Return the zone for display, UTC if it is unknown: a schedule with a broken spec can be run by hand."""
     try:
         return zone_of(place)
     except SpecError:

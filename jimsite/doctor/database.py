@@ -22,15 +22,15 @@ SLOW = timedelta(milliseconds=50)
 LEAST_POSTGRESQL = 140_000
 LEAST_SQLITE = (3, 35)
 FULL_SHARE = 0.8
-# What JIM's promise that nothing is lost rests on.
+# Settings without which accepted work can be lost.
 DURABLE: dict[str, Severity] = {
     "fsync": "error",
     "full_page_writes": "error",
     "synchronous_commit": "warning",
 }
 NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "glusterfs", "ceph")
-SET_CLOCKS = "Have both hosts' clocks set by NTP (chrony, systemd-timesyncd)."
-MIGRATE = "Stop JIM, back up the database, run “manage.py migrate”, and start it again."
+SET_CLOCKS = "Set the clocks of both hosts by NTP (chrony, systemd-timesyncd)."
+MIGRATE = "Stop JIM, back up the database, run “manage.py migrate”, and start JIM again."
 
 
 def reach() -> Iterator[Finding]:
@@ -47,11 +47,11 @@ def reach() -> Iterator[Finding]:
 
 
 def latency(best: timedelta) -> Finding:
-    told = f"It answers within {span(best)}."
+    text = f"The database answers within {span(best)}."
     if best < SLOW:
-        return ok("database", told)
-    remedy = "Put it nearer to JIM, or find out what it is busy with: each task takes several answers."
-    return Finding("warning", "database", told, remedy)
+        return ok("database", text)
+    remedy = "Move it closer to JIM, or reduce its load: each task needs several queries."
+    return Finding("warning", "database", text, remedy)
 
 
 def server() -> Iterator[Finding]:
@@ -59,9 +59,9 @@ def server() -> Iterator[Finding]:
 
 
 def clock_skew() -> Iterator[Finding]:
-    """JIM goes by the database's clock alone; people, logs and other systems go by the hosts'."""
+    """Compare the clocks: JIM uses the database's, while logs and other systems use the host's."""
     if connection.vendor != "postgresql":
-        yield ok("clock", "SQLite goes by this host's clock.")
+        yield ok("clock", "SQLite uses this host's clock.")
         return
     before = datetime.now(UTC)
     there: datetime = _value("SELECT clock_timestamp()")
@@ -74,7 +74,7 @@ def skew(ahead: timedelta) -> Finding:
     if not trouble:
         return ok("clock", f"This host's clock and the database's differ by {span(abs(ahead))}.")
     return Finding(
-        "warning", "clock", f"This host's clock is {trouble}. Schedules go by the database's.", SET_CLOCKS
+        "warning", "clock", f"This host's clock is {trouble}. Schedules use the database's clock.", SET_CLOCKS
     )
 
 
@@ -87,16 +87,16 @@ def migrations() -> Iterator[Finding]:
         f"{a}.{n}" for a, n in loader.applied_migrations if a in ours and (a, n) not in loader.disk_migrations
     ]
     if missing:
-        yield Finding("error", "migrations", f"Not applied: {_some(missing)}.", MIGRATE)
+        yield Finding("error", "migrations", f"Not applied: {_first_names(missing)}.", MIGRATE)
     if unknown:
         yield Finding(
             "error",
             "migrations",
-            f"The database is newer than this program: it has {_some(unknown)}.",
-            "Run the version of JIM that made them, or a newer one.",
+            f"The database is newer than this program: it has {_first_names(unknown)}.",
+            "Run the version of JIM that applied them, or a newer one.",
         )
     if not missing and not unknown:
-        yield ok("migrations", "All are applied.")
+        yield ok("migrations", "All migrations are applied.")
 
 
 def _postgresql() -> Iterator[Finding]:
@@ -109,15 +109,15 @@ def _postgresql() -> Iterator[Finding]:
         yield Finding(
             "error",
             "database",
-            "It is a standby, which nobody can write to.",
-            "Point DATABASE_URL at the primary, or promote this one.",
+            "The database is a read-only standby.",
+            "Set DATABASE_URL to the primary, or promote the standby.",
         )
     for name, severity in DURABLE.items():
         if _value(f"SHOW {name}") == "off":
             yield Finding(
                 severity,
                 "database",
-                f"{name} is off: a power cut may lose what was accepted.",
+                f"{name} is off: a power failure may lose accepted work.",
                 f"Set {name} = on in postgresql.conf, and reload it.",
             )
     yield from _connections()
@@ -128,12 +128,12 @@ def _connections() -> Iterator[Finding]:
         int(_value("SHOW max_connections")),
         int(_value("SELECT count(*) FROM pg_stat_activity")),
     )
-    told = f"{used} of {most} connections are in use."
+    text = f"{used} of {most} connections are in use."
     if used < most * FULL_SHARE:
-        yield ok("database", told)
+        yield ok("database", text)
     else:
-        remedy = "Raise max_connections, or run fewer worker threads: each of them keeps one."
-        yield Finding("warning", "database", told, remedy)
+        remedy = "Raise max_connections, or run fewer worker threads: each keeps a connection."
+        yield Finding("warning", "database", text, remedy)
 
 
 def _sqlite() -> Iterator[Finding]:
@@ -147,12 +147,12 @@ def _sqlite() -> Iterator[Finding]:
         yield Finding(
             "warning",
             "database",
-            f"Its journal mode is {mode}: readers and the writer block each other.",
-            "Put it on a local disk that supports shared memory; JIM then switches it to WAL.",
+            f"The journal mode is {mode}: readers and the writer block each other.",
+            "Move the database to a local disk that supports shared memory; JIM then uses WAL.",
         )
     if synchronous < 2:
         remedy = "Leave PRAGMA synchronous at FULL."
-        yield Finding("warning", "database", "A power cut may lose what was accepted.", remedy)
+        yield Finding("warning", "database", "A power failure may lose accepted work.", remedy)
     yield from _place(Path(str(connection.settings_dict["NAME"])))
 
 
@@ -162,13 +162,13 @@ def _place(path: Path) -> Iterator[Finding]:
         yield Finding(
             "error",
             "database",
-            f"It is on a network drive ({kind}), where SQLite's locks do not hold.",
+            f"The database is on a network drive ({kind}), where SQLite's locks do not work.",
             "Move the data folder to a local disk, or use PostgreSQL.",
         )
 
 
 def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """Empty where that cannot be told."""
+    """Return the type of the file system, or an empty text if unknown."""
     try:
         lines = [line.split() for line in mounts.read_text().splitlines()]
     except OSError:
@@ -187,6 +187,6 @@ def _value(sql: str) -> Any:
     return row[0] if row else None
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     rest = len(names) - 3
     return ", ".join(sorted(names)[:3]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Whether somebody does the work, and whether any of it got stuck."""
+"""Checks of the scheduler, the workers and the work in progress."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ UNSENT = timedelta(minutes=5)
 A_MOMENT = timedelta(minutes=1)
 UNTIDY = timedelta(days=1)
 MOST = 100
-START_SCHEDULER = "Start one: “manage.py runscheduler”, and have it restarted if it ends (docs/operating.md)."
-START_WORKER = "Start one: “manage.py runworker”, and have it restarted if it ends (docs/operating.md)."
+START_SCHEDULER = "Start one with “manage.py runscheduler”, under a process manager (docs/operating.md)."
+START_WORKER = "Start one with “manage.py runworker”, under a process manager (docs/operating.md)."
 
 
 def scheduler(now: datetime) -> Iterator[Finding]:
     tick = Chore.objects.last_tick()
     if tick is None or tick.last_run_at is None:
-        told = "None has ever run: nothing starts by itself."
-        yield Finding("error", "scheduler", told, START_SCHEDULER)
+        text = "The scheduler has never run, so schedules are not being started."
+        yield Finding("error", "scheduler", text, START_SCHEDULER)
         return
-    told = f"It ticked {span(now - tick.last_run_at)} ago."
+    text = f"The last tick was {span(now - tick.last_run_at)} ago."
     if is_ticking(tick, now=now):
-        yield ok("scheduler", told)
+        yield ok("scheduler", text)
     else:
-        yield Finding("error", "scheduler", f"{told} Nothing starts by itself.", START_SCHEDULER)
+        yield Finding("error", "scheduler", f"{text} Schedules do not start.", START_SCHEDULER)
 
 
 def workers(now: datetime) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def workers(now: datetime) -> Iterator[Finding]:
     silent = [worker for worker in alive if worker.lease_until < now]
     living = [worker for worker in alive if worker.lease_until >= now]
     if not living:
-        yield Finding("error", "workers", "None is alive: nothing that is queued runs.", START_WORKER)
+        yield Finding("error", "workers", "No worker is alive, so queued tasks do not run.", START_WORKER)
     else:
         seats = sum(worker.seats for worker in living)
         yield ok(
@@ -59,18 +59,18 @@ def workers(now: datetime) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "workers",
-            f"{named(silent)} did not beat for a lease: crashed, frozen, or cut off from the database.",
-            "Look at their logs. A scheduler gives their tasks to others.",
+            f"No heartbeat from {named(silent)}: crashed, frozen, or cut off from the database.",
+            "Read their logs. A scheduler gives their tasks to other workers.",
         )
     for worker in living:
         if worker.clock_trouble:
-            told = f"The clock of {worker}'s host is {worker.clock_trouble}. Leases go by the database's."
-            yield Finding("warning", "clock", told, SET_CLOCKS)
+            text = f"The clock of {worker}'s host is {worker.clock_trouble}. Leases use the database's."
+            yield Finding("warning", "clock", text, SET_CLOCKS)
     yield from _unserved([worker.pools for worker in living])
 
 
 def _unserved(serving: list[list[str]]) -> Iterator[Finding]:
-    """Pools with queued tasks that no living worker serves."""
+    """Report pools with queued tasks that no living worker serves."""
     if any(not pools for pools in serving):
         return
     served = {pool for pools in serving for pool in pools}
@@ -79,7 +79,7 @@ def _unserved(serving: list[list[str]]) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"pool {pool}",
-            f"{counted(count, 'task')} queued, and no living worker serves it.",
+            f"{counted(count, 'task')} queued, but no living worker serves the pool.",
             f"Start a worker with --pools {pool}, or one without --pools.",
         )
 
@@ -88,19 +88,28 @@ def queue(now: datetime) -> Iterator[Finding]:
     ready = WorkerTask.objects.queued().filter(is_delayed=False)
     oldest: datetime | None = ready.aggregate(at=Min("available_at"))["at"]
     if oldest is None or now - oldest < LONG_QUEUED:
-        yield ok("queue", f"The oldest task waits for {span(now - oldest)}." if oldest else "Nothing waits.")
+        yield ok(
+            "queue",
+            f"The oldest task has been waiting for {span(now - oldest)}."
+            if oldest
+            else "No tasks are waiting.",
+        )
         return
     remedy = (
-        "“manage.py queue” says what each waits for: a limit, a pool, or more seats (--threads, --processes)."
+        "“manage.py queue” shows what tasks wait for: a limit, a pool, or seats (--threads, --processes)."
     )
     yield Finding("warning", "queue", f"A task has been ready for {span(now - oldest)}.", remedy)
 
 
 def orphans(now: datetime) -> Iterator[Finding]:
     count = WorkerTask.objects.orphaned()[:MOST].count()
-    text = f"{_about(count, 'task')} of workers that are dead or gone."
+    text = f"{_about(count, 'task')} of workers that have ended."
     yield _unless(
-        count, "warning", "stuck work", text, "A running scheduler gives them to others within seconds."
+        count,
+        "warning",
+        "stuck work",
+        text,
+        "A running scheduler gives them to other workers within seconds.",
     )
 
 
@@ -108,7 +117,7 @@ def stuck(now: datetime) -> Iterator[Finding]:
     rows = Execution.objects.stuck().filter(started_at__lt=now - A_MOMENT).defer("plan")
     found = list(rows[:MOST])
     text = f"{_about(len(found), 'execution')} in progress without a task: {named(found)}."
-    remedy = "A running scheduler ends them; if one runs, its log says why it cannot."
+    remedy = "A running scheduler ends them; if one is running, read its log."
     yield _unless(len(found), "warning", "stuck work", text, remedy)
 
 
@@ -120,23 +129,21 @@ def unaccounted(now: datetime) -> Iterator[Finding]:
         f"{_about(ended, 'execution')} ended and not counted."
     )
     yield _unless(
-        ended + due, "warning", "scheduler", text, "Is a scheduler running, and what does its log say?"
+        ended + due, "warning", "scheduler", text, "Check that a scheduler is running, and read its log."
     )
 
 
 def overdue(now: datetime) -> Iterator[Finding]:
     found = list(Schedule.objects.open().overdue(now).only("name").order_by("next_run_at")[:MOST])
     text = f"{_about(len(found), 'schedule')} overdue: {named(found)}."
-    yield _unless(
-        len(found), "warning", "schedules", text, "A scheduler that runs catches up with them by itself."
-    )
+    yield _unless(len(found), "warning", "schedules", text, "A running scheduler catches up automatically.")
 
 
 def broken(now: datetime) -> Iterator[Finding]:
     found = list(Schedule.objects.open().exclude(spec_error="").only("name").order_by("name")[:MOST])
-    text = f"The spec cannot be read, so that they stand still: {named(found)}."
+    text = f"The spec cannot be read, so these do not run: {named(found)}."
     yield _unless(
-        len(found), "warning", "schedules", text, "Edit them; “manage.py describe NAME” says what is wrong."
+        len(found), "warning", "schedules", text, "Edit them; “manage.py describe NAME” shows the error."
     )
 
 
@@ -145,49 +152,45 @@ def failing(now: datetime) -> Iterator[Finding]:
         status=Schedule.Status.PAUSED, pause_note__startswith="Paused by itself."
     )
     found = list(paused.only("name").order_by("name")[:MOST])
-    text = f"Paused by their failures: {named(found)}."
-    remedy = "Find out why (“describe NAME”), then “resume NAME”."
+    text = f"Paused after repeated failures: {named(found)}."
+    remedy = "Find the cause with “describe NAME”, then run “resume NAME”."
     yield _unless(len(found), "warning", "schedules", text, remedy)
 
 
 def late(now: datetime) -> Iterator[Finding]:
     found = list(Execution.objects.late(now).defer("plan").order_by("deadline_at")[:MOST])
-    text = f"Running beyond their deadline: {named(found)}."
+    text = f"Running past their deadline: {named(found)}."
     yield _unless(
         len(found),
         "warning",
         "executions",
         text,
-        "“execution ID” shows where they are; “cancel ID” ends them.",
+        "“execution ID” shows the progress; “cancel ID” cancels an execution.",
     )
 
 
 def definitions(now: datetime) -> Iterator[Finding]:
-    """Of workflows, as this host's code has them."""
+    """Check the workflows in this host's code."""
     problems = discovery.problems()
-    remedy = (
-        "Mend the module, then run “manage.py syncworkflows”. Until then its workflows stay as they were."
-    )
+    remedy = "Fix the module, then run “manage.py syncworkflows”. Until then, its workflows are not changed."
     for problem in problems:
-        yield Finding("error", "workflows", f"They cannot be deployed: {problem}", remedy)
+        yield Finding("error", "workflows", f"Workflows cannot be deployed: {problem}", remedy)
     if not problems:
         count = len(discovery.definitions().workflows)
-        yield ok("workflows", f"The code has {counted(count, 'workflow')}.")
+        yield ok("workflows", f"{counted(count, 'workflow')} in the code.")
 
 
 def stuck_workflows(now: datetime) -> Iterator[Finding]:
     found = list(Workflow.objects.shown_as("needs_attention").only("title").order_by("title")[:MOST])
-    text = f"Waiting for somebody to act: {named(found)}."
-    remedy = "“manage.py workflows” says what for; resolve it on the page of the workflow."
+    text = f"Waiting for an operator: {named(found)}."
+    remedy = "“manage.py workflows” shows the issue; resolve it on the page of the workflow."
     yield _unless(len(found), "warning", "workflows", text, remedy)
 
 
 def limits(now: datetime) -> Iterator[Finding]:
     closed = list(Limit.objects.filter(size=0).order_by("key")[:MOST])
-    text = f"Closed, so that nothing with these keys starts: {named(closed)}."
-    yield _unless(
-        len(closed), "note", "limits", text, "Give them a size above 0 when that is not wanted any more."
-    )
+    text = f"The size is 0, so tasks with these keys do not start: {named(closed)}."
+    yield _unless(len(closed), "note", "limits", text, "To start such tasks, set a size above 0.")
 
 
 def housekeeping(now: datetime) -> Iterator[Finding]:
@@ -195,11 +198,11 @@ def housekeeping(now: datetime) -> Iterator[Finding]:
     if done is None or now - done < UNTIDY:
         yield ok(
             "housekeeping",
-            f"Old records were last removed {span(now - done)} ago." if done else "Not yet due.",
+            f"Old records were last deleted {span(now - done)} ago." if done else "Not due yet.",
         )
         return
-    remedy = "It is done by workers that have a moment: start more of them, or look at their logs."
-    yield Finding("warning", "housekeeping", f"Old records were last removed {span(now - done)} ago.", remedy)
+    remedy = "Workers delete old records when they are idle: start more workers, or read their logs."
+    yield Finding("warning", "housekeeping", f"Old records were last deleted {span(now - done)} ago.", remedy)
 
 
 def webhooks(now: datetime) -> Iterator[Finding]:
@@ -207,12 +210,16 @@ def webhooks(now: datetime) -> Iterator[Finding]:
         Endpoint.objects.filter(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True)[:MOST]
     )
     text = f"Disabled after too many failures: {named(disabled)}."
-    remedy = "Mend the receiver, then enable them on the page Webhooks, and deliver again what failed."
+    remedy = "Fix the receiver, then enable the webhooks and repeat failed deliveries on the page Webhooks."
     yield _unless(len(disabled), "warning", "webhooks", text, remedy)
     unsent = Delivery.objects.pending().filter(next_try_at__lt=now - UNSENT)[:MOST].count()
     text = f"{_about(unsent, 'delivery', 'deliveries')} due for more than {span(UNSENT)}."
     yield _unless(
-        unsent, "warning", "webhooks", text, "Workers and schedulers send them: is any of them running?"
+        unsent,
+        "warning",
+        "webhooks",
+        text,
+        "Workers and schedulers send deliveries: check that one is running.",
     )
 
 
@@ -220,10 +227,10 @@ def secrets(now: datetime) -> Iterator[Finding]:
     try:
         lost = Secret.objects.survey().lost if Secret.objects.is_anything_encrypted() else ()
     except VaultError as error:
-        yield Finding("error", "secrets", str(error), "docs/secrets.md says where the keys are kept.")
+        yield Finding("error", "secrets", str(error), "See docs/secrets.md for where the keys are stored.")
         return
-    text = f"No key of this host fits: {', '.join(sorted(lost)[:5])}."
-    remedy = "Put the key back, from a backup or another host (docs/secrets.md), or give them new values."
+    text = f"This host has no key to decrypt: {', '.join(sorted(lost)[:5])}."
+    remedy = "Restore the key from a backup or another host (docs/secrets.md), or set new values."
     yield _unless(len(lost), "error", "secrets", text, remedy)
 
 
@@ -248,7 +255,7 @@ CHECKS: tuple[Callable[[datetime], Iterable[Finding]], ...] = (
 
 
 def _unless(count: int, severity: Severity, subject: str, text: str, remedy: str) -> Finding:
-    return Finding(severity, subject, text, remedy) if count else ok(subject, "Nothing to complain of.")
+    return Finding(severity, subject, text, remedy) if count else ok(subject, "No problems found.")
 
 
 def _about(count: int, one: str, many: str = "") -> str:

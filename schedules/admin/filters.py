@@ -11,7 +11,6 @@ from django.http import HttpRequest
 
 from database import clock
 from operations.admin_pages import KnownValues
-from schedules.description import shown_state
 from schedules.models import Overlap, Schedule, ScheduleQuerySet, Tag
 from text.clean import clean_text
 from text.numbers import whole_number
@@ -24,7 +23,7 @@ class StateFilter(admin.SimpleListFilter):
 
     title = parameter_name = "state"
     STATES: ClassVar = {
-        "running": Q(status="running", spec_error=""),
+        "active": Q(status="active", spec_error=""),
         "paused": Q(status="paused"),
         "overdue": ~Q(status="closed"),
         "broken": ~Q(spec_error="") & ~Q(status="closed"),
@@ -33,7 +32,7 @@ class StateFilter(admin.SimpleListFilter):
     }
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, shown_state(name)) for name in self.STATES]
+        return [(name, name) for name in self.STATES]
 
     def choices(self, changelist: Any) -> Any:
         first, *rest = super().choices(changelist)

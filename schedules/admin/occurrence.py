@@ -12,9 +12,9 @@ from django.utils.safestring import SafeString
 
 from database import clock
 from operations.admin_pages import InWords, RecordAdmin
-from schedules.fates import REASONS, LocalTime, fate_in_words
 from schedules.models import Occurrence, Schedule
 from schedules.models.occurrence import named_time
+from schedules.outcomes import REASONS, LocalTime, outcome_in_words
 from text.clean import search_text
 from text.words import NOTHING, badge, moment, on_the_clock, span
 
@@ -30,7 +30,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     list_filter: ClassVar = [("status", InWords), "source", ScheduleFilter]
     linked_by = ("backfill",)
     search_fields = ("schedule__name",)
-    search_help_text = "The name of a schedule, or a part of it."
+    search_help_text = "The name of a schedule, or part of the name."
     fields = (
         "nominal",
         "schedule_link",
@@ -101,7 +101,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         return REASONS.get(occurrence.reason, occurrence.reason) or NOTHING
 
     def _waits_for(self, occurrence: Occurrence) -> SafeString | str:
-        if occurrence.schedule.is_paused and occurrence.source in Occurrence.UNASKED_FOR:
+        if occurrence.schedule.is_paused and occurrence.source in Occurrence.AUTOMATIC_SOURCES:
             return "waits: the schedule is paused"
         is_early = occurrence.planned_at > clock.now()
         return "waits for its jitter" if is_early else "waits for its turn"
@@ -110,7 +110,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     def sentence(self, occurrence: Occurrence) -> str:
         schedule, at = occurrence.schedule, occurrence.nominal_at
         local = LocalTime(schedule.zone, at.astimezone(schedule.zone).date())
-        return fate_in_words(occurrence, local=local, now=clock.now())
+        return outcome_in_words(occurrence, local=local, now=clock.now())
 
     def lag(self, occurrence: Occurrence) -> str:
         return span(occurrence.lag)
@@ -138,7 +138,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     def all_of_that_time(self, occurrence: Occurrence) -> SafeString:
         query = urlencode({"at": named_time(occurrence.nominal_at)})
         url = f"{reverse('admin:schedules_schedule_why', args=[occurrence.schedule_id])}?{query}"
-        return format_html('<a href="{}">All that is known of it</a>', url)
+        return format_html('<a href="{}">All details</a>', url)
 
 
 def _execution_link(pk: int) -> SafeString:

@@ -17,9 +17,10 @@ from database import clock
 from operations.admin_pages import VerbsAdmin
 from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
-from schedules import permissions, registry
-from schedules.description import shown_state, state_of
-from schedules.forms import ScheduleForm
+from schedules import permissions
+from schedules.description import state_of
+from schedules.forms.schedule import ScheduleForm
+from schedules.forms.steps import StepForm
 from schedules.models import Conflict, Refused, Schedule
 from schedules.operations import VERBS, Close
 from schedules.spec.wording import duration
@@ -29,7 +30,7 @@ from text.words import NOTHING, badge, exact, moment
 
 from .filters import MemoFilter, OutcomeFilter, OverlapFilter, StateFilter, TagFilter
 from .schedule_pages import all_view, overview, revisions_view, why_view
-from .step import StepInline, can_change
+from .step import StepInline, can_change, settings_view
 
 LONGEST_SPEC = 150
 USUAL_POLICY = Schedule._meta.get_field("on_failure").get_default()
@@ -81,6 +82,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
 
         return [
             *(page(f"{name}-all/", all_view, f"{name}_all", name=name) for name in VERBS),
+            page("step-settings/", settings_view, "step_settings", form=StepForm),
             page("<int:pk>/why/", why_view, "why"),
             page("<int:pk>/revisions/", revisions_view, "revisions"),
             *super().get_urls(),
@@ -119,7 +121,9 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
         except IntegrityError as error:
-            raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
+            raise Unsaved(
+                {"name": ["This name was just taken by another schedule. Choose another name."]}
+            ) from error
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         return HttpResponseRedirect(self.operation_url(Close.name, [object_id]))
@@ -127,7 +131,6 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        context["step_types"] = registry.offered()
         context["time_zones"] = time_zones()
         if context.get("original"):
             context["overview"] = overview(request, context["original"])
@@ -135,7 +138,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
 
     @admin.display(description="state")
     def state(self, schedule: Schedule) -> SafeString:
-        state = badge(shown_state(state_of(schedule)))
+        state = badge(state_of(schedule))
         return format_html("{} {}", state, badge("overdue")) if schedule.is_overdue(clock.now()) else state
 
     @admin.display(description="tags")
@@ -167,7 +170,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
 
     @admin.display(description="when")
     def rules(self, schedule: Schedule) -> SafeString:
-        """As the form has them, without what nobody set."""
+        """Show the rules that are set, as the form has them."""
         texts = to_text(schedule.spec, schedule.calendars)
         given = [(name.replace("_", " "), text) for name, text in texts.items() if text]
         return format_html_join("", "<b>{}</b><pre>{}</pre>", given)
@@ -254,8 +257,8 @@ def _edit(request: HttpRequest, schedule: Schedule, form: Any, steps: list[dict[
 
 def _conflict_words(schedule: Schedule) -> SafeString:
     return format_html(
-        "Somebody else changed this schedule while you were typing, so nothing was saved. What you typed is "
-        'still here: compare it with <a href="{}" target="_blank">the schedule as it is now</a>, '
-        "and make your change there.",
+        "Another person changed this schedule while you were editing, so nothing was saved. Your changes are "
+        'still here: compare them with <a href="{}" target="_blank">the schedule as it is now</a>, '
+        "and make your changes there.",
         reverse("admin:schedules_schedule_change", args=[schedule.pk]),
     )

@@ -15,7 +15,7 @@ from django.urls import reverse
 from database import clock
 from operations.initiator import initiator_of
 from schedules import permissions
-from schedules.description import coming, shown_state
+from schedules.description import coming
 from schedules.inquiries import CHANGES_SHOWN, REVISIONS_PER_PAGE, WhyForm, comparison
 from schedules.models import Schedule
 from schedules.operations import VERBS, _are
@@ -27,7 +27,7 @@ def overview(request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
     times = coming(schedule, described.upcoming)
     return {
         "is": described,
-        "state": shown_state(described.state),
+        "state": described.state,
         "backfills": [(each, each.passed - each.waiting) for each in described.backfills],
         "notes": _notes(schedule),
         "zone": schedule.zone,
@@ -71,7 +71,7 @@ def _schedule(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> Sch
         raise PermissionDenied
     schedule = Schedule.objects.filter(pk=pk).first() if pk < 2**63 else None
     if schedule is None:
-        raise Http404(f"There is no schedule {pk}.")
+        raise Http404(f"Schedule {pk} was not found.")
     return schedule
 
 

@@ -23,7 +23,7 @@ from text.words import moment
 
 @admin.register(Secret)
 class SecretAdmin(VerbsAdmin[Secret]):
-    """Names for everybody who may see them, values for nobody."""
+    """Secrets by name; values are never shown."""
 
     form = SecretForm
     change_form_template = "admin/schedules/secret/change_form.html"
@@ -52,7 +52,9 @@ class SecretAdmin(VerbsAdmin[Secret]):
         except (Refused, VaultError) as refused:
             raise Unsaved({}, refusal=str(refused)) from refused
         except IntegrityError as error:
-            raise Unsaved({"name": ["Somebody else took this name just now: choose another one."]}) from error
+            raise Unsaved(
+                {"name": ["This name was just taken by another secret. Choose another name."]}
+            ) from error
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         return HttpResponseRedirect(self.operation_url(DeleteSecret.name, [object_id]))

@@ -5,26 +5,29 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.forms import BaseInlineFormSet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from operations.admin_pages import unsaved_of
-from schedules.forms import StepForm, StepFormSet
-from schedules.models import MAX_STEPS, Schedule, Step
+from schedules.forms.steps import TEMPLATE, StepForm, StepFormSet, TaskForm
+from schedules.models import MAX_STEPS, Schedule, Step, TaskTemplate
 
 if TYPE_CHECKING:
+    from django.contrib.admin import ModelAdmin
+
     StackedInline = admin.StackedInline[Step, Schedule]
 else:
     StackedInline = admin.StackedInline
 
 
-TEMPLATE = "What it says instead of its template"
 # How a task runs, as steps and templates have it.
 POLICIES: Any = (
     (
-        "If it takes long or fails",
+        "Timeout, retries and failures",
         {
             "fields": (
                 "continue_on_failure",
@@ -39,7 +42,7 @@ POLICIES: Any = (
         },
     ),
     (
-        "Where and when its turn comes",
+        "Pool, priority and resources",
         {"fields": (("pool", "priority"), "resources"), "classes": ("collapse",)},
     ),
 )
@@ -52,25 +55,31 @@ class StepInline(StackedInline):
     max_num = MAX_STEPS
     template = "admin/schedules/schedule/steps.html"
     fieldsets = (
-        (None, {"fields": (("index", "name"), "from_template", "step_type", "config", "run_if")}),
-        (TEMPLATE, {"fields": ("instead", "as_shown"), "classes": ("collapse",)}),
+        (None, {"fields": (("index", "name"), "runs", "run_if")}),
+        *POLICIES,
+    )
+    viewed = (
+        (None, {"fields": (("index", "name"), "step_type", "config", "run_if")}),
+        ("Template", {"fields": ("from_template", "overridden")}),
         *POLICIES,
     )
 
+    class Media:
+        js = ("jim/admin_steps.js",)
+
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return () if self.has_change_permission(request, obj) else ("from_template", "instead")
+        return () if self.has_change_permission(request, obj) else ("from_template", "overridden")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        if self.has_change_permission(request, obj):
-            return self.fieldsets
-        return (self.fieldsets[0], (TEMPLATE, {"fields": ("instead",)}), *POLICIES)
+        return self.fieldsets if self.has_change_permission(request, obj) else self.viewed
 
     @admin.display(description="template")
     def from_template(self, step: Step) -> str:
         return str(step.overrides.get("template", ""))
 
-    @admin.display(description="instead")
-    def instead(self, step: Step) -> SafeString:
+    @admin.display(description="overrides")
+    def overridden(self, step: Step) -> SafeString:
+        """Show what the step says instead of its template."""
         own = {name: value for name, value in step.overrides.items() if name != "template"}
         return format_html("<pre>{}</pre>", json.dumps(own, indent=2, ensure_ascii=False) if own else "")
 
@@ -81,7 +90,7 @@ class StepInline(StackedInline):
         formset: Any = super().get_formset(
             request, obj, absolute_max=self.max_num + 1, validate_max=True, **kwargs
         )
-        formset.complaints = unsaved_of(request).steps
+        formset.refused = unsaved_of(request).steps
         return formset
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -97,6 +106,17 @@ class StepInline(StackedInline):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self.has_change_permission(request, obj)
+
+
+def settings_view(admin: ModelAdmin[Any], request: HttpRequest, form: type[TaskForm]) -> HttpResponse:
+    """Show the settings of what is chosen in a form that is being filled in."""
+    if not (admin.has_add_permission(request) or admin.has_change_permission(request)):
+        raise PermissionDenied
+    prefix = request.POST.get("prefix") or None
+    chosen = request.POST.get(f"{prefix}-runs", "")
+    templates = TaskTemplate.objects.needed_by([{"template": chosen.removeprefix(TEMPLATE)}])
+    filled_in = form(request.POST, prefix=prefix, templates=templates)
+    return TemplateResponse(request, "admin/schedules/_settings.html", {"form": filled_in})
 
 
 def can_change(request: HttpRequest, schedule: Schedule | None) -> bool:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
@@ -16,31 +17,13 @@ from database import clock
 from operations.admin_pages import InWords, VerbsAdmin
 from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
-from schedules import registry
-from schedules.forms import TaskForm
+from schedules.forms.steps import TemplateForm
 from schedules.inquiries import USERS_SHOWN, uses
 from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.spec.wording import counted
 from text.words import badge
 
-from .step import POLICIES
-
-
-class TemplateForm(TaskForm):
-    version = forms.IntegerField(required=False, widget=forms.HiddenInput)
-
-    class Meta:
-        model = TaskTemplate
-        fields = ("name", *TaskTemplate.EDITABLE)
-        widgets = {
-            "step_type": forms.Select,
-            "description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
-        }
-        help_texts = {"name": "Steps refer to it by this name, which stays."}
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.initial = {**self.initial, "version": self.instance.token}
+from .step import POLICIES, settings_view
 
 
 @admin.register(TaskTemplate)
@@ -55,6 +38,14 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
     ordering = ("name",)
     sortable_by = ("name", "step_type")
 
+    class Media:
+        js = ("jim/admin_steps.js",)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(partial(settings_view, self))
+        name = "schedules_tasktemplate_step_settings"
+        return [path("step-settings/", view, {"form": TemplateForm}, name=name), *super().get_urls()]
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[TaskTemplate]:
         is_open = ~Q(steps__schedule__status="closed")
         users = Count("steps__schedule", filter=is_open, distinct=True)
@@ -66,14 +57,14 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
     def get_fieldsets(self, request: HttpRequest, obj: TaskTemplate | None = None) -> Any:
         name = ("name",) if obj is None else ()
         if obj is None or self.has_change_permission(request, obj):
-            return ((None, {"fields": (*name, "description", "step_type", "config", "version")}), *POLICIES)
+            return ((None, {"fields": (*name, "description", "runs", "version")}), *POLICIES)
         return ((None, {"fields": ("name", "description", "step_type", "settings")}), *POLICIES)
 
     def get_readonly_fields(self, request: HttpRequest, obj: TaskTemplate | None = None) -> Any:
         return () if obj is None or self.has_change_permission(request, obj) else ("settings",)
 
     def save_model(self, request: HttpRequest, obj: TaskTemplate, form: Any, change: bool) -> None:
-        given = {name: form.cleaned_data[name] for name in TaskTemplate.EDITABLE}
+        given = form.definition
         by: dict[str, Any] = {
             "initiator": initiator_of(request),
             "now": clock.now(),
@@ -94,7 +85,6 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        context["step_types"] = registry.offered()
         if original := context.get("original"):
             template = TaskTemplate.objects.get(pk=original.pk)  # a form may have changed the other one
             context["stored"] = template

@@ -1,3 +1,5 @@
+"""Clear errors for commands whose database is missing, empty or outdated."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ WAYS_OUT = "run “manage.py migrate” first, or select another one with JIM_DA
 
 @contextmanager
 def usable_database(*, is_needed: bool = True) -> Iterator[None]:
-    """A database that is out of reach, or older than this program, is one line and no traceback."""
+    """Report a database that is unreachable or too old in one line, without a traceback."""
     if is_needed and (absent := absent_database()):
         raise CommandError(f"{absent}: {WAYS_OUT}.", returncode=2)
     try:
@@ -25,7 +27,7 @@ def usable_database(*, is_needed: bool = True) -> Iterator[None]:
 
 
 def require_migrated(table: str) -> None:
-    """An empty database gets a sentence, not a traceback. One that is away is waited for elsewhere."""
+    """Refuse an empty database with a message; an unreachable one is waited for elsewhere."""
     absent = absent_database()
     if not absent:
         try:
@@ -41,20 +43,20 @@ def require_migrated(table: str) -> None:
 
 
 def absent_database() -> str:
-    """Say so if there is no file, or nothing in it. To connect would make an empty one."""
+    """Tell whether the SQLite file is missing or empty, without connecting, which would create it."""
     if connection.vendor != "sqlite" or connection.connection is not None:
         return ""
     path = Path(connection.settings_dict["NAME"])
     try:
         return "" if path.stat().st_size else f"{selected_database()} is empty"
     except FileNotFoundError:
-        return f"There is no database {path}"
+        return f"The database {path} does not exist"
     except OSError:
-        return ""  # the database says itself what is wrong
+        return ""  # connecting shows what is wrong
 
 
 def selected_database() -> str:
-    """Name it without what opens it."""
+    """Name the database, without its password."""
     chosen = connection.settings_dict
     if connection.vendor == "sqlite":
         return f"The database {chosen['NAME']}"

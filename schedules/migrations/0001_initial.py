@@ -35,21 +35,26 @@ class Migration(migrations.Migration):
                 ("spec", models.JSONField(blank=True, default=dict)),
                 (
                     "topics",
-                    models.JSONField(blank=True, default=list, help_text="Each of their events starts it."),
+                    models.JSONField(
+                        blank=True, default=list, help_text="Each event in these topics starts the schedule."
+                    ),
                 ),
                 (
                     "overlap",
                     models.CharField(
                         choices=[
-                            ("skip", "Skip: while one runs, others are left out"),
-                            ("buffer_one", "Buffer one: the latest waits until the running one has ended"),
-                            ("buffer_all", "Buffer all: each waits for its turn"),
+                            ("skip", "Skip: do not start while another execution runs"),
+                            ("buffer_one", "Buffer one: the latest time waits for the running execution"),
+                            ("buffer_all", "Buffer all: every time waits for its turn"),
                             (
                                 "cancel_other",
-                                "Cancel other: the running one is asked to stop, then the newest starts",
+                                "Cancel other: cancel the running execution, then start the latest time",
                             ),
-                            ("terminate_other", "Terminate other: the running one is ended at once"),
-                            ("allow_all", "Allow all: start even while others run"),
+                            (
+                                "terminate_other",
+                                "Terminate other: end the running execution at once, then start",
+                            ),
+                            ("allow_all", "Allow all: start beside other executions"),
                         ],
                         default="skip",
                         max_length=16,
@@ -60,7 +65,7 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         blank=True,
                         default=86400,
-                        help_text="How late a missed time may still start. Empty: always; 0: never.",
+                        help_text="How late a missed time may still start. 0: not at all. Empty: no limit.",
                         null=True,
                         validators=[django.core.validators.MaxValueValidator(315360000)],
                         verbose_name="catch-up window (seconds)",
@@ -70,7 +75,7 @@ class Migration(migrations.Migration):
                     "timeout_seconds",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="An execution that takes longer is stopped, and has failed. Empty: no limit.",
+                        help_text="An execution that takes longer is stopped and counts as failed. Empty: no limit.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(1),
@@ -83,7 +88,7 @@ class Migration(migrations.Migration):
                     "deadline_seconds",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="An execution that takes longer is shown as late, and goes on. Empty: never late.",
+                        help_text="An execution that takes longer is shown as late and continues. Empty: no deadline.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(1),
@@ -96,16 +101,16 @@ class Migration(migrations.Migration):
                     "on_failure",
                     models.CharField(
                         default="stop",
-                        help_text="What becomes of the steps after it.",
+                        help_text="What happens to the later steps.",
                         max_length=40,
-                        verbose_name="if a step fails",
+                        verbose_name="when a step fails",
                     ),
                 ),
                 (
                     "pause_on_failure",
                     models.BooleanField(
                         default=False,
-                        help_text="The schedule pauses itself when this many of its last executions failed.",
+                        help_text="Pause the schedule when this many of its last executions failed.",
                     ),
                 ),
                 (
@@ -134,7 +139,7 @@ class Migration(migrations.Migration):
                     "remaining",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Each automatic start uses one up; then there are no more. Empty: no limit.",
+                        help_text="Each automatic start uses one. At 0, nothing more starts. Empty: no limit.",
                         null=True,
                         verbose_name="runs left",
                     ),
@@ -142,8 +147,8 @@ class Migration(migrations.Migration):
                 (
                     "status",
                     models.CharField(
-                        choices=[("running", "Running"), ("paused", "Paused"), ("closed", "Closed")],
-                        default="running",
+                        choices=[("active", "Active"), ("paused", "Paused"), ("closed", "Closed")],
+                        default="active",
                         editable=False,
                         max_length=8,
                     ),
@@ -156,7 +161,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         editable=False,
-                        help_text="The name that it was created with, once it has another: its jitter follows from that.",
+                        help_text="The first name of a renamed schedule, from which its jitter is derived.",
                         max_length=200,
                     ),
                 ),
@@ -167,7 +172,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         default=list,
                         editable=False,
-                        help_text="By which tags it was paused together with others.",
+                        help_text="The tags by which this schedule was paused together with others.",
                     ),
                 ),
                 ("skips", models.JSONField(blank=True, default=dict, editable=False)),
@@ -180,7 +185,7 @@ class Migration(migrations.Migration):
                     "overdue_noticed_at",
                     models.DateTimeField(
                         editable=False,
-                        help_text="The next run that somebody was told of as overdue.",
+                        help_text="The next run that was last reported as overdue.",
                         null=True,
                     ),
                 ),
@@ -231,21 +236,27 @@ class Migration(migrations.Migration):
                     "overlap",
                     models.CharField(
                         choices=[
-                            ("skip", "Skip: while one runs, others are left out"),
-                            ("buffer_one", "Buffer one: the latest waits until the running one has ended"),
-                            ("buffer_all", "Buffer all: each waits for its turn"),
+                            ("skip", "Skip: do not start while another execution runs"),
+                            ("buffer_one", "Buffer one: the latest time waits for the running execution"),
+                            ("buffer_all", "Buffer all: every time waits for its turn"),
                             (
                                 "cancel_other",
-                                "Cancel other: the running one is asked to stop, then the newest starts",
+                                "Cancel other: cancel the running execution, then start the latest time",
                             ),
-                            ("terminate_other", "Terminate other: the running one is ended at once"),
-                            ("allow_all", "Allow all: start even while others run"),
+                            (
+                                "terminate_other",
+                                "Terminate other: end the running execution at once, then start",
+                            ),
+                            ("allow_all", "Allow all: start beside other executions"),
                         ],
                         default="buffer_all",
                         max_length=16,
                     ),
                 ),
-                ("spec", models.JSONField(help_text="As it was when this was asked for.")),
+                (
+                    "spec",
+                    models.JSONField(help_text="The spec of the schedule when the backfill was requested."),
+                ),
                 ("calendars", models.JSONField(default=dict)),
                 (
                     "status",
@@ -255,26 +266,37 @@ class Migration(migrations.Migration):
                         max_length=9,
                     ),
                 ),
-                ("reason", models.CharField(blank=True, help_text="Why it was cancelled.", max_length=500)),
-                ("total", models.PositiveBigIntegerField(help_text="The times in the range.")),
+                (
+                    "reason",
+                    models.CharField(blank=True, help_text="Why the backfill was cancelled.", max_length=500),
+                ),
+                ("total", models.PositiveBigIntegerField(help_text="Number of times in the range.")),
                 (
                     "passed_count",
-                    models.PositiveBigIntegerField(default=0, help_text="How many of them were looked at."),
+                    models.PositiveBigIntegerField(default=0, help_text="Number of times checked so far."),
                 ),
                 (
                     "added_count",
                     models.PositiveBigIntegerField(
-                        default=0, help_text="How many of them became occurrences."
+                        default=0, help_text="Number of times that became occurrences."
                     ),
                 ),
                 ("processed_until", models.DateTimeField()),
                 (
                     "slice_at",
-                    models.DateTimeField(blank=True, help_text="Empty while it waits for room.", null=True),
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="When the next slice is due. Empty while the buffer is full.",
+                        null=True,
+                    ),
                 ),
                 (
                     "key",
-                    models.CharField(blank=True, help_text="Of the form that asked for it.", max_length=64),
+                    models.CharField(
+                        blank=True,
+                        help_text="Idempotency key of the form that requested the backfill.",
+                        max_length=64,
+                    ),
                 ),
                 ("initiator_type", models.CharField(max_length=16)),
                 ("initiator_id", models.CharField(blank=True, max_length=64)),
@@ -324,7 +346,7 @@ class Migration(migrations.Migration):
                         fields=("name",),
                         name="secret_name_once",
                         violation_error_code="unique",
-                        violation_error_message="There is a secret with this name already: choose another name.",
+                        violation_error_message="A secret with this name already exists: choose another name.",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("name", django.db.models.functions.text.Lower("name"))),
@@ -349,7 +371,10 @@ class Migration(migrations.Migration):
                         blank=True, validators=[django.core.validators.MaxLengthValidator(1000)]
                     ),
                 ),
-                ("excluded", models.JSONField(help_text="A list, as in a spec's exclude.")),
+                (
+                    "excluded",
+                    models.JSONField(help_text="A list of exclusions, written as in a spec's exclude."),
+                ),
                 ("token", models.PositiveIntegerField(default=1, editable=False)),
             ],
             options={
@@ -358,7 +383,7 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(
                         django.db.models.functions.text.Lower("name"),
                         name="calendar_name_once",
-                        violation_error_message="There is a calendar with this name already: choose another name.",
+                        violation_error_message="A calendar with this name already exists: choose another name.",
                     )
                 ],
             },
@@ -407,7 +432,7 @@ class Migration(migrations.Migration):
                     "max_failed_percent",
                     models.PositiveIntegerField(
                         default=100,
-                        help_text="If more of its items fail, it completes with errors, which counts as a failure.",
+                        help_text="If more of its items fail, the step completes with errors, which counts as a failure.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="failed items allowed (%)",
                     ),
@@ -439,7 +464,7 @@ class Migration(migrations.Migration):
                     "retry_factor",
                     models.FloatField(
                         default=2.0,
-                        help_text="Each delay is so many times the one before.",
+                        help_text="Each delay is the one before, multiplied by this factor.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10),
@@ -450,7 +475,7 @@ class Migration(migrations.Migration):
                     "retry_cap_seconds",
                     models.PositiveIntegerField(
                         default=600,
-                        help_text="No delay is longer, unless the first one is.",
+                        help_text="The longest delay, unless the first one is longer.",
                         validators=[django.core.validators.MaxValueValidator(604800)],
                     ),
                 ),
@@ -458,7 +483,7 @@ class Migration(migrations.Migration):
                     "retry_jitter",
                     models.PositiveIntegerField(
                         default=0,
-                        help_text="Makes each delay longer by up to this part of it, by chance.",
+                        help_text="Lengthens each delay at random, by up to this share.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="retry jitter (%)",
                     ),
@@ -468,13 +493,16 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Retry only errors that contain one of these texts, such as a type's name. Empty: any.",
+                        help_text="Retry only errors that contain one of these texts, such as the exception. Empty: all.",
                     ),
                 ),
                 (
                     "on_crash",
                     models.CharField(
-                        choices=[("retry", "Run it again"), ("fail", "Fail: it must not run twice")],
+                        choices=[
+                            ("retry", "Run the step again"),
+                            ("fail", "Fail: the step must not run twice"),
+                        ],
                         default="retry",
                         max_length=8,
                     ),
@@ -484,7 +512,7 @@ class Migration(migrations.Migration):
                     "priority",
                     models.IntegerField(
                         default=0,
-                        help_text="Among what waits in a pool, the highest goes first.",
+                        help_text="In a pool, tasks with a higher priority start first.",
                         validators=[
                             django.core.validators.MinValueValidator(-1000),
                             django.core.validators.MaxValueValidator(1000),
@@ -496,7 +524,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="What it uses, such as “connected-system:7”: limits say how many may do so at once.",
+                        help_text="What the step uses, such as “connected-system:7”. Limits say how many may use it at once.",
                     ),
                 ),
                 ("name", models.CharField(max_length=200)),
@@ -524,7 +552,7 @@ class Migration(migrations.Migration):
                         django.db.models.functions.text.Lower("name"),
                         condition=models.Q(("status", "active")),
                         name="template_name_once",
-                        violation_error_message="There is a template with this name already: choose another name.",
+                        violation_error_message="A template with this name already exists: choose another name.",
                     )
                 ],
             },
@@ -545,7 +573,7 @@ class Migration(migrations.Migration):
                     "max_failed_percent",
                     models.PositiveIntegerField(
                         default=100,
-                        help_text="If more of its items fail, it completes with errors, which counts as a failure.",
+                        help_text="If more of its items fail, the step completes with errors, which counts as a failure.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="failed items allowed (%)",
                     ),
@@ -577,7 +605,7 @@ class Migration(migrations.Migration):
                     "retry_factor",
                     models.FloatField(
                         default=2.0,
-                        help_text="Each delay is so many times the one before.",
+                        help_text="Each delay is the one before, multiplied by this factor.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10),
@@ -588,7 +616,7 @@ class Migration(migrations.Migration):
                     "retry_cap_seconds",
                     models.PositiveIntegerField(
                         default=600,
-                        help_text="No delay is longer, unless the first one is.",
+                        help_text="The longest delay, unless the first one is longer.",
                         validators=[django.core.validators.MaxValueValidator(604800)],
                     ),
                 ),
@@ -596,7 +624,7 @@ class Migration(migrations.Migration):
                     "retry_jitter",
                     models.PositiveIntegerField(
                         default=0,
-                        help_text="Makes each delay longer by up to this part of it, by chance.",
+                        help_text="Lengthens each delay at random, by up to this share.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="retry jitter (%)",
                     ),
@@ -606,13 +634,16 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Retry only errors that contain one of these texts, such as a type's name. Empty: any.",
+                        help_text="Retry only errors that contain one of these texts, such as the exception. Empty: all.",
                     ),
                 ),
                 (
                     "on_crash",
                     models.CharField(
-                        choices=[("retry", "Run it again"), ("fail", "Fail: it must not run twice")],
+                        choices=[
+                            ("retry", "Run the step again"),
+                            ("fail", "Fail: the step must not run twice"),
+                        ],
                         default="retry",
                         max_length=8,
                     ),
@@ -622,7 +653,7 @@ class Migration(migrations.Migration):
                     "priority",
                     models.IntegerField(
                         default=0,
-                        help_text="Among what waits in a pool, the highest goes first.",
+                        help_text="In a pool, tasks with a higher priority start first.",
                         validators=[
                             django.core.validators.MinValueValidator(-1000),
                             django.core.validators.MaxValueValidator(1000),
@@ -634,7 +665,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="What it uses, such as “connected-system:7”: limits say how many may do so at once.",
+                        help_text="What the step uses, such as “connected-system:7”. Limits say how many may use it at once.",
                     ),
                 ),
                 (
@@ -648,8 +679,8 @@ class Migration(migrations.Migration):
                     "run_if",
                     models.CharField(
                         choices=[
-                            ("success", "Nothing before it failed"),
-                            ("failure", "Something before it failed"),
+                            ("success", "No earlier step failed"),
+                            ("failure", "An earlier step failed"),
                             ("always", "Always"),
                         ],
                         default="success",
@@ -706,11 +737,11 @@ class Migration(migrations.Migration):
                 ),
                 ("key", models.CharField(max_length=200)),
                 ("nominal_at", models.DateTimeField()),
-                ("planned_at", models.DateTimeField(help_text="The nominal time and its jitter.")),
+                ("planned_at", models.DateTimeField(help_text="The nominal time plus jitter.")),
                 (
                     "due_at",
                     models.DateTimeField(
-                        help_text="Empty while it waits for its paused schedule or for a running execution.",
+                        help_text="Empty while the occurrence waits for a paused schedule or a running execution.",
                         null=True,
                     ),
                 ),
@@ -718,7 +749,7 @@ class Migration(migrations.Migration):
                     "kept_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="From then on it is not too late any more, however long it waits.",
+                        help_text="Since when the catch-up window no longer applies, however long the occurrence waits.",
                         null=True,
                     ),
                 ),
@@ -727,27 +758,32 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         choices=[
-                            ("skip", "Skip: while one runs, others are left out"),
-                            ("buffer_one", "Buffer one: the latest waits until the running one has ended"),
-                            ("buffer_all", "Buffer all: each waits for its turn"),
+                            ("skip", "Skip: do not start while another execution runs"),
+                            ("buffer_one", "Buffer one: the latest time waits for the running execution"),
+                            ("buffer_all", "Buffer all: every time waits for its turn"),
                             (
                                 "cancel_other",
-                                "Cancel other: the running one is asked to stop, then the newest starts",
+                                "Cancel other: cancel the running execution, then start the latest time",
                             ),
-                            ("terminate_other", "Terminate other: the running one is ended at once"),
-                            ("allow_all", "Allow all: start even while others run"),
+                            (
+                                "terminate_other",
+                                "Terminate other: end the running execution at once, then start",
+                            ),
+                            ("allow_all", "Allow all: start beside other executions"),
                         ],
                         max_length=16,
                     ),
                 ),
                 (
                     "retry_of",
-                    models.BigIntegerField(blank=True, help_text="The execution that it repeats.", null=True),
+                    models.BigIntegerField(
+                        blank=True, help_text="The execution that this retry repeats.", null=True
+                    ),
                 ),
                 (
                     "is_whole",
                     models.BooleanField(
-                        default=False, help_text="Of a retry: also what succeeded is done once more."
+                        default=False, help_text="The retry also repeats the steps that succeeded."
                     ),
                 ),
                 (
@@ -769,7 +805,7 @@ class Migration(migrations.Migration):
                 (
                     "blocked_by",
                     models.BigIntegerField(
-                        blank=True, help_text="The execution that was in the way.", null=True
+                        blank=True, help_text="The execution that blocked this occurrence.", null=True
                     ),
                 ),
                 ("initiator_type", models.CharField(max_length=16)),
@@ -864,7 +900,7 @@ class Migration(migrations.Migration):
                 django.db.models.functions.text.Lower("name"),
                 condition=models.Q(("status", "closed"), _negated=True),
                 name="schedule_name_once",
-                violation_error_message="There is a schedule with this name already: choose another name.",
+                violation_error_message="A schedule with this name already exists: choose another name.",
             ),
         ),
         migrations.AddIndex(

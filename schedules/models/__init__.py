@@ -1,3 +1,5 @@
+"""The models of schedules."""
+
 from __future__ import annotations
 
 from .backfill import Backfill

@@ -1,4 +1,4 @@
-"""A backfill: its times are counted when it is asked for, then become occurrences slice by slice."""
+"""Backfills: the times of a past range, counted on request and turned into occurrences slice by slice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from schedules.spec.wording import counted, listed
 from text.clean import clean_text
 from text.words import on_the_clock
 
-from .backfill_queryset import Asked, BackfillQuerySet, share_of_schedule
+from .backfill_queryset import BackfillQuerySet, BackfillRequest, share_of_schedule
 from .occurrence import Occurrence, Overlap, named_time
 from .refusals import Refused
 from .schedule import Schedule
@@ -36,7 +36,7 @@ TIMES_PER_LOOK = 1_000
 LONGEST_REASON = 500
 MOMENT = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
-# Unless the request says otherwise: what has run is not run again, and the times run one after the other.
+# By default, times that have run are not run again, and the others run one after the other.
 USUAL_WHICH = "missing"
 USUAL_OVERLAP = Overlap.BUFFER_ALL
 
@@ -49,7 +49,7 @@ FORGOTTEN = "too long ago to be known"
 
 @dataclass
 class Survey:
-    """The times of a range: how many there are, which of them would be started, and why not the others."""
+    """The times of a range: how many there are, which would start, and why the others would not."""
 
     total: int = 0
     times: list[datetime] = field(default_factory=list)
@@ -71,13 +71,11 @@ class Survey:
             raise ValidationError({"end_at": "The schedule has no time in this range: choose another range."})
         if not self.chosen:
             why = listed([f"{count:,} {reason}" for reason, count in sorted(self.left_out.items())])
-            raise ValidationError(
-                {"which": f"Nothing is left to do among {counted(self.total, 'time')}: {why}."}
-            )
+            raise ValidationError({"which": f"None of {counted(self.total, 'time')} would start: {why}."})
 
 
 class Progress(NamedTuple):
-    """How far a backfill is. Of its times, `passed` were looked at and `added` became occurrences."""
+    """The progress of a backfill: `passed` times were checked, `added` of them became occurrences."""
 
     total: int
     passed: int
@@ -93,7 +91,7 @@ class Progress(NamedTuple):
 
 
 class Backfill(models.Model):
-    """The past times of one range, started again or at last."""
+    """A request to run the times of a past range."""
 
     class Status(models.TextChoices):
         OPEN = "open"
@@ -112,23 +110,31 @@ class Backfill(models.Model):
     end_at = models.DateTimeField()
     which = models.CharField(max_length=8, choices=Which.choices, default=USUAL_WHICH)
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=USUAL_OVERLAP)
-    spec = models.JSONField(help_text="As it was when this was asked for.")
+    spec = models.JSONField(help_text="The spec of the schedule when the backfill was requested.")
     calendars = models.JSONField(default=dict)
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.OPEN)
-    reason = models.CharField(max_length=LONGEST_REASON, blank=True, help_text="Why it was cancelled.")
-    total = models.PositiveBigIntegerField(help_text="The times in the range.")
-    passed_count = models.PositiveBigIntegerField(default=0, help_text="How many of them were looked at.")
-    added_count = models.PositiveBigIntegerField(default=0, help_text="How many of them became occurrences.")
+    reason = models.CharField(
+        max_length=LONGEST_REASON, blank=True, help_text="Why the backfill was cancelled."
+    )
+    total = models.PositiveBigIntegerField(help_text="Number of times in the range.")
+    passed_count = models.PositiveBigIntegerField(default=0, help_text="Number of times checked so far.")
+    added_count = models.PositiveBigIntegerField(
+        default=0, help_text="Number of times that became occurrences."
+    )
     processed_until = models.DateTimeField()
-    slice_at = models.DateTimeField(null=True, blank=True, help_text="Empty while it waits for room.")
-    key = models.CharField(max_length=64, blank=True, help_text="Of the form that asked for it.")
+    slice_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the next slice is due. Empty while the buffer is full."
+    )
+    key = models.CharField(
+        max_length=64, blank=True, help_text="Idempotency key of the form that requested the backfill."
+    )
     initiator_type = models.CharField(max_length=16)
     initiator_id = models.CharField(max_length=64, blank=True)
     initiator_name = models.CharField(max_length=255)
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 
-    # Of one that is not stored yet: how many of its times will be started.
+    # How many times will start; known only before the backfill is stored.
     chosen = 0
 
     objects = BackfillQuerySet.as_manager()
@@ -157,7 +163,7 @@ class Backfill(models.Model):
         return Spec.parse(self.spec, self.calendars)
 
     def generate(self, now: datetime) -> int:
-        """One slice of its times becomes occurrences. 0 as well if somebody else holds its schedule."""
+        """Turn one slice of times into occurrences; return 0 also if another process locks the schedule."""
         with transaction.atomic():
             schedule = Schedule.objects.lock(skip_locked=True).filter(pk=self.schedule_id).first()
             current = Backfill.objects.due(now).filter(pk=self.pk).first() if schedule else None
@@ -167,9 +173,9 @@ class Backfill(models.Model):
             return current._add_slice(now)
 
     def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Nothing more of it starts; what runs goes on. False: there was nothing left to stop.
+        """Cancel all that has not started; return False if nothing was left to cancel.
 
-        One that is done, because all its times are occurrences, may have many that still wait.
+        Executions that run continue. A backfill that is done may still have many waiting occurrences.
         """
         with transaction.atomic():
             schedule = Schedule.objects.lock().get(pk=self.schedule_id)
@@ -192,7 +198,7 @@ class Backfill(models.Model):
         return True
 
     def progress(self, *, running: int | None = None) -> Progress:
-        """`running`: how many of its executions have not ended, if that is known."""
+        """Count what became of the times; `running` is the number of open executions, if it is known."""
         statuses = self.occurrences.order_by().values_list("status").annotate(Count("pk"))
         counts: Counter[str] = Counter(dict(statuses))
         waiting, started = counts.pop("pending", 0), counts.pop("started", 0)
@@ -220,19 +226,21 @@ class Backfill(models.Model):
             raise ValidationError({"start_at": self._unknown_words()})
 
     def _unknown_words(self) -> str:
-        """With a start that is good for a while yet."""
+        """Say from when the history is known, rounded up so that the start stays valid for a while."""
         whole_hour = known_since(self.created_at).replace(minute=0, second=0, microsecond=0) + HOUR
         kept, zone = counted(settings.JIM_RETENTION_DAYS, "day"), self.schedule.zone
         return (
-            f"What became of a time is known for {kept}: choose a start from "
+            f"The history is kept for {kept}: choose a start from "
             f"{on_the_clock(whole_hour, zone)} {zone} on, or “{self.Which.ALL.label}”."
         )
 
     @classmethod
-    def draft(cls, schedule: Schedule, *, now: datetime, **asked: Unpack[Asked]) -> Backfill:
-        """Unsaved: checked by itself, with the schedule as it is now."""
+    def draft(cls, schedule: Schedule, *, now: datetime, **asked: Unpack[BackfillRequest]) -> Backfill:
+        """Return an unsaved backfill, checked, with the current spec of its schedule."""
         draft = cls(schedule=Schedule.objects.get(pk=schedule.pk), slice_at=now, created_at=now, **asked)
-        draft.clean_fields(exclude={field.name for field in cls._meta.fields} - Asked.__annotations__.keys())
+        draft.clean_fields(
+            exclude={field.name for field in cls._meta.fields} - BackfillRequest.__annotations__.keys()
+        )
         draft.clean()
         draft.spec, draft.calendars = draft.schedule.spec, draft.schedule.calendars
         draft.processed_until = draft.start_at - MOMENT
@@ -256,7 +264,7 @@ class Backfill(models.Model):
         return Refused(f"The spec of “{self.schedule}” is broken: {error}")
 
     def survey(self, *, limit: int) -> Survey:
-        """Slice by slice, so that memory stays flat; nothing is locked meanwhile."""
+        """Survey the range slice by slice, so that memory stays flat; nothing is locked."""
         survey = Survey()
         try:
             for times in self._slices():
@@ -275,7 +283,7 @@ class Backfill(models.Model):
             after = times[-1]
 
     def _refuse_so_many(self, count: int, *, until: datetime) -> None:
-        """A count to the end could take hours: it is told from the part that was counted."""
+        """Refuse with an estimate: counting to the end could take hours."""
         estimate = count * ((self.end_at - self.start_at) / (until - self.start_at))
         thousands = math.ceil(estimate / 1_000)
         raise ValidationError(
@@ -294,17 +302,19 @@ class Backfill(models.Model):
         return self
 
     def asked_before(self) -> Backfill | None:
-        """Find what the same form asked for already; Refused if that was another range."""
+        """Find the backfill that the same form requested; raise Refused if its values differ."""
         known = self.schedule.backfills.filter(key=self.key).first() if self.key else None
-        if known and any(getattr(known, name) != getattr(self, name) for name in Asked.__annotations__):
+        if known and any(
+            getattr(known, name) != getattr(self, name) for name in BackfillRequest.__annotations__
+        ):
             raise Refused(
-                f"This form has already started a backfill of “{self.schedule}” with other answers. "
-                "Open the form again to ask for another one."
+                f"This form has already started a backfill of “{self.schedule}” with other values. "
+                "Open the form again to request another backfill."
             )
         return known
 
     def open(self) -> Backfill:
-        """Store one whose times were counted; return the one that the same form has opened, if it has."""
+        """Store a counted backfill, or return the one that the same form has already opened."""
         with transaction.atomic():
             self.schedule = Schedule.objects.lock().get(pk=self.schedule_id)
             if known := self.asked_before():
@@ -318,10 +328,10 @@ class Backfill(models.Model):
         return self
 
     def _take_place(self) -> None:
-        """Among the schedule's backfills, under its lock. Times were counted before: that may take long."""
+        """Save under the schedule's lock. Times were counted before, because that may take long."""
         self._refuse_if_closed()
         if (self.schedule.spec, self.schedule.calendars) != (self.spec, self.calendars):
-            raise Refused(f"The times of “{self.schedule}” have just been changed: look at them again.")
+            raise Refused(f"The times of “{self.schedule}” have just changed: check them, then try again.")
         if self.schedule.backfills.open().count() >= MOST_OPEN:
             raise Refused(
                 f"“{self.schedule}” has {MOST_OPEN} open backfills: wait until one is done, or cancel one."
@@ -339,7 +349,7 @@ class Backfill(models.Model):
         }
 
     def _add_slice(self, now: datetime) -> int:
-        """The schedule is locked. Cursor and rows move together, so that no time is lost or doubled."""
+        """Add one slice and move the cursor together, so that no time is lost or doubled; needs the lock."""
         room = self._room()
         size = min(room, settings.JIM_BACKFILL_SLICE)
         if size <= 0:
@@ -367,7 +377,7 @@ class Backfill(models.Model):
         Backfill.objects.open().filter(pk=self.pk).update(**fields)
 
     def _room(self) -> int:
-        """For more of its occurrences: the open backfills of a schedule have equal parts of their share."""
+        """Return the free buffer share; the open backfills of a schedule share it equally."""
         share = share_of_schedule()
         held = self.schedule.occurrences.pending().filter(source=Occurrence.Source.BACKFILL)
         counts = held.aggregate(all=Count("pk"), own=Count("pk", filter=Q(backfill=self.pk)))
@@ -376,10 +386,10 @@ class Backfill(models.Model):
         return room
 
     def _choose(self, times: Sequence[datetime], *, now: datetime) -> tuple[list[datetime], list[str]]:
-        """Which of these times it is for, and why not of each of the others."""
+        """Split times into those to start and the reasons against each of the others."""
         if self.which == self.Which.ALL:
             return list(times), []
-        # A long one comes to its first times when what became of them may have been forgotten meanwhile.
+        # A long backfill may reach times whose history was deleted after the request.
         known = times[bisect_left(times, known_since(now)) :]
         left_out = [FORGOTTEN] * (len(times) - len(known))
         waiting, outcomes = self._standing(known)
@@ -399,7 +409,7 @@ class Backfill(models.Model):
         return "" if outcome == "failed" else NOT_FAILED
 
     def _standing(self, times: Sequence[datetime]) -> tuple[set[datetime], dict[datetime, str]]:
-        """What stands for these times, whatever its source: pending occurrences, and how executions ended."""
+        """Return pending occurrences and outcomes of executions at these times, whatever their source."""
         rows = self.schedule.occurrences.filter(
             nominal_at__in=times, status__in=[Occurrence.Status.PENDING, Occurrence.Status.STARTED]
         )
@@ -413,10 +423,10 @@ class Backfill(models.Model):
             elif outcome:
                 outcomes[at] = outcome
             else:
-                outcomes.setdefault(at, "")  # its execution is so old that it is gone
+                outcomes.setdefault(at, "")  # the execution was deleted as too old
         return waiting, outcomes
 
 
 def known_since(now: datetime) -> datetime:
-    """What became of times before that may have been deleted."""
+    """Return the time before which history may have been deleted."""
     return now - timedelta(days=settings.JIM_RETENTION_DAYS)

@@ -1,4 +1,4 @@
-"""What can be asked, and done, of many backfills; and how one is asked for."""
+"""Queries and changes of many backfills, and the request for a new one."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 
-class AskedTimes(TypedDict):
-    """A range, both ends included, and which of its times."""
+class TimeRange(TypedDict):
+    """A range, both ends included, and which of its times to run."""
 
     start_at: datetime
     end_at: datetime
     which: NotRequired[str]
 
 
-class Asked(AskedTimes):
-    """What people choose of a backfill; the model has the defaults."""
+class BackfillRequest(TimeRange):
+    """What a request for a backfill says; the model has the defaults."""
 
     overlap: NotRequired[str]
     key: NotRequired[str]
 
 
 def share_of_schedule() -> int:
-    """How many pending occurrences the backfills of a schedule may have together."""
+    """Return how many pending occurrences the backfills of a schedule may have together."""
     return int(settings.JIM_BUFFER_LIMIT) // 2
 
 
@@ -47,47 +47,47 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.filter(status=self.model.Status.OPEN)
 
     def due(self, now: datetime) -> BackfillQuerySet:
-        """Those that have room for another slice."""
+        """Filter backfills that have room for another slice."""
         return self.open().filter(slice_at__lte=now)
 
     def moving(self) -> BackfillQuerySet:
-        """Those that are open, and those that are done but for what still waits."""
+        """Select backfills that are open, or done except for occurrences that still wait."""
         waiting = Occurrence.objects.pending().filter(backfill=OuterRef("pk"))
         return self.filter(Q(status=self.model.Status.OPEN) | Exists(waiting))
 
     def with_waiting(self) -> BackfillQuerySet:
-        """Each with how many of its occurrences wait, counted on an index: at most half of a buffer."""
+        """Annotate the number of waiting occurrences, counted on an index: at most half a buffer."""
         pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
         waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
         return self.annotate(waiting=waiting, settled=F("passed_count") - waiting).defer("spec", "calendars")
 
     def ask(
-        self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[Asked]
+        self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[BackfillRequest]
     ) -> Backfill:
-        """The times of a range, both ends included, as the spec has them now; their slices follow.
+        """Request a backfill of a range, both ends included, with the current spec.
 
-        The same key asks for the same backfill of a schedule.
+        The same key returns the same backfill of a schedule.
         """
         wanted = self.model.draft(schedule, now=now, **asked)
-        # Before its times are counted: it may have taken all that were missing.
+        # Before the times are counted: the first request may have taken all missing ones.
         return wanted.asked_before() or wanted.count(initiator).open()
 
     def counted(
-        self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[Asked]
+        self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[BackfillRequest]
     ) -> Backfill:
-        """One that is not stored yet. To count its times may take long: call this outside of transactions."""
+        """Return an unsaved, counted backfill. Counting may take long: call this outside of transactions."""
         return self.model.draft(schedule, now=now, **asked).count(initiator)
 
     def survey(
-        self, schedule: Schedule, *, now: datetime, limit: int = 10, **times: Unpack[AskedTimes]
+        self, schedule: Schedule, *, now: datetime, limit: int = 10, **times: Unpack[TimeRange]
     ) -> Survey:
-        """What `ask` would do: nothing is stored. Names the first `limit` times."""
+        """Return what `ask` would do, with the first `limit` times, and store nothing."""
         return self.model.draft(schedule, now=now, **times).survey(limit=limit)
 
     def make_room(self, schedule_ids: Iterable[int], *, now: datetime) -> None:
-        """Some of their occurrences have been settled: is there room for another slice?
+        """Let backfills go on whose settled occurrences left room for another slice.
 
-        The schedules are locked. Half of the share is still taken then, so nothing ever runs dry.
+        The schedules are locked. Half of the share is still in use then, so work never runs out.
         """
         theirs, params = among("schedule_id", list(schedule_ids))
         widened = write(
@@ -102,6 +102,6 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
             wake("jim_schedules")
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Ended ones whose occurrences are gone already."""
+        """Delete ended backfills whose occurrences are deleted."""
         old = self.filter(finished_at__lt=before, occurrences=None)
         return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]

@@ -1,4 +1,4 @@
-"""What people write of a schedule: when it starts, how it behaves, and who may write which of its steps."""
+"""The definition of a schedule: when it starts and how it behaves."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Definition(StrictlyTyped):
     tags = models.JSONField(default=list, blank=True)
     memo = models.JSONField(default=dict, blank=True)
     spec = models.JSONField(default=dict, blank=True)
-    topics = models.JSONField(default=list, blank=True, help_text="Each of their events starts it.")
+    topics = models.JSONField(
+        default=list, blank=True, help_text="Each event in these topics starts the schedule."
+    )
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.SKIP)
     catch_up_seconds = models.PositiveIntegerField(
         "catch-up window (seconds)",
@@ -58,30 +60,30 @@ class Definition(StrictlyTyped):
         blank=True,
         default=86_400,
         validators=[MaxValueValidator(10 * YEAR_SECONDS)],
-        help_text="How late a missed time may still start. Empty: always; 0: never.",
+        help_text="How late a missed time may still start. 0: not at all. Empty: no limit.",
     )
     timeout_seconds = models.PositiveIntegerField(
         "timeout (seconds)",
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
-        help_text="An execution that takes longer is stopped, and has failed. Empty: no limit.",
+        help_text="An execution that takes longer is stopped and counts as failed. Empty: no limit.",
     )
     deadline_seconds = models.PositiveIntegerField(
         "deadline (seconds)",
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
-        help_text="An execution that takes longer is shown as late, and goes on. Empty: never late.",
+        help_text="An execution that takes longer is shown as late and continues. Empty: no deadline.",
     )
     on_failure = models.CharField(
-        "if a step fails",
+        "when a step fails",
         max_length=40,
         default="stop",
-        help_text="What becomes of the steps after it.",
+        help_text="What happens to the later steps.",
     )
     pause_on_failure = models.BooleanField(
-        default=False, help_text="The schedule pauses itself when this many of its last executions failed."
+        default=False, help_text="Pause the schedule when this many of its last executions failed."
     )
     failures_to_pause = models.PositiveSmallIntegerField(
         "failures", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
@@ -93,10 +95,10 @@ class Definition(StrictlyTyped):
         "runs left",
         null=True,
         blank=True,
-        help_text="Each automatic start uses one up; then there are no more. Empty: no limit.",
+        help_text="Each automatic start uses one. At 0, nothing more starts. Empty: no limit.",
     )
 
-    # What the shared calendars that the spec names exclude, so that a tick reads one row.
+    # A copy of the exclusions of the shared calendars in the spec, so that a tick reads one row.
     calendars = models.JSONField(default=dict, blank=True, editable=False)
 
     class Meta:
@@ -108,7 +110,7 @@ class Definition(StrictlyTyped):
 
     @property
     def zone(self) -> ZoneInfo:
-        """Whose clock it reads; the spec of a broken schedule may not even say where."""
+        """Return the time zone of the spec; UTC if a broken spec has none."""
         zone = self.spec.get("time_zone", "UTC") if isinstance(self.spec, dict) else "UTC"
         try:
             return zone_of(zone)
@@ -120,7 +122,7 @@ class Definition(StrictlyTyped):
         try:
             return in_words(self.compiled_spec, self.topics)
         except SpecError as error:
-            return f"Broken: {error}"
+            return f"Invalid spec: {error}"
 
     def clean(self) -> None:
         self.name = unicodedata.normalize("NFC", self.name.strip())
@@ -134,17 +136,18 @@ class Definition(StrictlyTyped):
         }
         if self.on_failure not in registry.failure_policies:
             known = ", ".join(registry.failure_policies)
-            errors["on_failure"] = f"There is no “{self.on_failure}”; there are: {known}."
+            errors["on_failure"] = f"“{self.on_failure}” is not a failure policy: choose one of {known}."
         if self.failures_to_pause > self.failures_among:
             errors["failures_to_pause"] = (
-                f"{self.failures_to_pause} cannot be among the last {self.failures_among} executions."
+                f"{self.failures_to_pause} cannot be among the last {self.failures_among} executions: "
+                "choose a lower number."
             )
         if wrong := {name: text for name, text in errors.items() if text}:
             raise ValidationError(wrong)
 
 
 def in_words(spec: Spec, topics: Sequence[str]) -> str:
-    """What starts a schedule, in one sentence."""
+    """Describe in one sentence what starts a schedule."""
     if not topics:
         return spec.describe()
     events = f"each event of {listed(topics)}"

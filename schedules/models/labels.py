@@ -1,4 +1,4 @@
-"""Tags and memos: what people write on a schedule to find it again. And its topics, which are words too."""
+"""Tags, memos and topics of a schedule, and their checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_TEXT = 1_000
 
 
 class Tag(models.Model):
-    """What `Schedule.tags` says, where an index finds it."""
+    """A copy of one entry of `Schedule.tags`, for searches by index."""
 
     schedule = models.ForeignKey(
         "schedules.Schedule", models.CASCADE, related_name="tag_rows", db_index=False
@@ -34,35 +34,35 @@ class Tag(models.Model):
 
 
 def clean_tags(tags: Any) -> Any:
-    """In order, each once; whatever is no list of words stays as it is, to be complained about."""
+    """Sort tags and drop duplicates; leave anything but a list of texts to the checks."""
     if not _are_words(tags):
         return tags
     return sorted({unicodedata.normalize("NFC", tag.strip()) for tag in tags} - {""})
 
 
 def wrong_with_tags(tags: Any) -> str:
-    """The complaint about clean tags, if there is one."""
+    """Return the error of clean tags, or an empty text."""
     if not _are_words(tags):
-        return 'A list of words is expected, such as ["finance", "nightly"].'
+        return 'Enter a list of tags, such as ["finance", "nightly"].'
     if len(tags) > MOST_TAGS:
         return f"{len(tags)} tags are too many; at most {MOST_TAGS}."
     if wrong := [tag for tag in tags if len(tag) > LONGEST_TAG or "," in tag or not tag.isprintable()]:
         allowed = f"at most {LONGEST_TAG} characters, without commas and control characters"
-        return f"{wrong[0][:60]!r} is no tag: {allowed}."
+        return f"{wrong[0][:60]!r} is not a tag: {allowed}."
     return ""
 
 
 def wrong_with_topics(topics: Any) -> str:
-    """The complaint about a clean list of them, if there is one; whether they exist, others know."""
+    """Return the error of a clean list of topics; whether they exist is checked elsewhere."""
     if not _are_words(topics):
-        return 'A list of topics is expected, such as ["orders"].'
+        return 'Enter a list of topics, such as ["orders"].'
     return f"{len(topics)} topics are too many; at most {MOST_TOPICS}." if len(topics) > MOST_TOPICS else ""
 
 
 def wrong_with_memo(memo: Any) -> str:
-    """The complaint about a memo, if there is one."""
+    """Return the error of a memo, or an empty text."""
     if not isinstance(memo, dict) or not all(isinstance(text, str) for text in memo.values()):
-        return 'Names and texts are expected, such as {"owner": "Ada", "ticket": "OPS-7"}.'
+        return 'Enter names and texts, such as {"owner": "Ada", "ticket": "OPS-7"}.'
     if len(memo) > MOST_ENTRIES:
         return f"{len(memo)} entries are too many; at most {MOST_ENTRIES}."
     for name, text in memo.items():
@@ -70,7 +70,7 @@ def wrong_with_memo(memo: Any) -> str:
             allowed = f"a name has 1 to {LONGEST_NAME} characters, its text at most {LONGEST_TEXT:,}"
             return f"{name[:60]!r}: {allowed}."
         if clean_text(name + text) != name + text:
-            return f"{name[:60]!r}: no NUL and no half of a character pair can be stored."
+            return f"{name[:60]!r}: remove NUL characters and unpaired surrogates, which cannot be stored."
     return ""
 
 

@@ -1,3 +1,5 @@
+"""Occurrences: the nominal times and requests of schedules, and what became of each."""
+
 from __future__ import annotations
 
 import uuid
@@ -24,16 +26,16 @@ MANY = 20
 
 
 class Overlap(models.TextChoices):
-    SKIP = "skip", "Skip: while one runs, others are left out"
-    BUFFER_ONE = "buffer_one", "Buffer one: the latest waits until the running one has ended"
-    BUFFER_ALL = "buffer_all", "Buffer all: each waits for its turn"
-    CANCEL_OTHER = "cancel_other", "Cancel other: the running one is asked to stop, then the newest starts"
-    TERMINATE_OTHER = "terminate_other", "Terminate other: the running one is ended at once"
-    ALLOW_ALL = "allow_all", "Allow all: start even while others run"
+    SKIP = "skip", "Skip: do not start while another execution runs"
+    BUFFER_ONE = "buffer_one", "Buffer one: the latest time waits for the running execution"
+    BUFFER_ALL = "buffer_all", "Buffer all: every time waits for its turn"
+    CANCEL_OTHER = "cancel_other", "Cancel other: cancel the running execution, then start the latest time"
+    TERMINATE_OTHER = "terminate_other", "Terminate other: end the running execution at once, then start"
+    ALLOW_ALL = "allow_all", "Allow all: start beside other executions"
 
 
 class Waiting(NamedTuple):
-    """What the invoker has to know of an occurrence: there may be a thousand for each schedule."""
+    """The facts of an occurrence that the invoker needs; a schedule may have a thousand."""
 
     id: int
     schedule_id: int
@@ -54,7 +56,7 @@ class Waiting(NamedTuple):
         return Initiator(self.initiator_type, self.initiator_id, self.initiator_name)
 
 
-# As text: what the drivers make of a time takes longer than all the rest of a row.
+# Times as text: to convert them in the driver takes longer than the rest of a row.
 _WAITING = ", ".join(
     {
         "nominal_at": "CAST(nominal_at AS text)",
@@ -66,7 +68,7 @@ _WAITING = ", ".join(
 
 
 class Automatic(NamedTuple):
-    """One nominal time, before it is stored: a schedule that was down for long has thousands of them."""
+    """A nominal time that is not stored yet; a schedule that was down for long has thousands."""
 
     schedule: int
     key: str
@@ -84,7 +86,7 @@ class Automatic(NamedTuple):
 
 
 def notice_missed(missed: Sequence[tuple[int, datetime]], *, now: datetime) -> None:
-    """(schedule, nominal time) of each; told of once per schedule."""
+    """Notify listeners of missed times, given as (schedule, nominal time), once per schedule."""
     times: dict[int, list[datetime]] = defaultdict(list)
     for schedule_id, at in missed:
         times[schedule_id].append(at)
@@ -103,7 +105,7 @@ def notice_missed(missed: Sequence[tuple[int, datetime]], *, now: datetime) -> N
 
 class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def add(self, occurrences: Sequence[Automatic], *, now: datetime) -> None:
-        """Those that are not there yet."""
+        """Insert the occurrences that do not exist yet."""
         same = {
             "source": Occurrence.Source.AUTO,
             "overlap": "",
@@ -115,7 +117,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         notice_missed([(o.schedule, o.nominal_at) for o in occurrences if o.status == "missed"], now=now)
 
     def ask(self, wanted: Occurrence) -> None:
-        """One that somebody asks for, as the ORM would save it, in a fraction of its time."""
+        """Insert a requested occurrence, much faster than the ORM would save it."""
         fields = [field for field in Occurrence._meta.concrete_fields if not field.primary_key]
         row = [getattr(wanted, field.attname) for field in fields]
         [(wanted.pk,)] = insert_each(Occurrence, [field.name for field in fields], [row], returning="id")
@@ -128,22 +130,22 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.filter(source=Occurrence.Source.AUTO)
 
     def asked_for(self) -> OccurrenceQuerySet:
-        """Runs by hand and backfills, which a pause does not hold back."""
-        return self.exclude(source__in=Occurrence.UNASKED_FOR)
+        """Filter runs by hand and backfills, which a pause does not hold back."""
+        return self.exclude(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def unasked_for(self) -> OccurrenceQuerySet:
-        return self.filter(source__in=Occurrence.UNASKED_FOR)
+        return self.filter(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def due(self, now: datetime) -> OccurrenceQuerySet:
-        """What the invoker has to look at: not what waits for its paused schedule or a running execution."""
+        """Filter what the invoker has to check: not what waits for a pause or a running execution."""
         return self.pending().filter(due_at__lte=now)
 
     def buffered(self) -> OccurrenceQuerySet:
-        """What fills the buffer; backfills have a share of their own, and wait for room in it."""
+        """Filter what fills the buffer; backfills have their own share and wait for room."""
         return self.pending().exclude(source=Occurrence.Source.BACKFILL)
 
     def crowding(self, schedule_ids: Sequence[int]) -> set[int]:
-        """The schedules that have more in their buffer than may wait."""
+        """Return the schedules with more in their buffer than may wait."""
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
             f"SELECT schedule_id FROM schedules_occurrence WHERE status = 'pending' AND {theirs} "
@@ -155,12 +157,12 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def held(self) -> OccurrenceQuerySet:
         return self.pending().filter(due_at=None)
 
-    def hold(self) -> int:
-        """Their schedule is paused: nobody looks at them until it is resumed."""
+    def suspend(self) -> int:
+        """Suspend them while their schedule is paused: the invoker ignores them until it is resumed."""
         return self.pending().unasked_for().update(due_at=None)
 
     def release(self) -> int:
-        """The invoker looks at them again."""
+        """Let the invoker check them again."""
         return self.held().update(due_at=F("planned_at"))
 
     def settle(self, status: str, *, reason: str, now: datetime) -> int:
@@ -169,7 +171,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def waiting(
         self, schedule_ids: Sequence[int], *, paused: Sequence[int], now: datetime, limit: int
     ) -> list[Waiting]:
-        """All whose time has come, also those that are kept; of paused schedules only what was asked for."""
+        """Return all that are due, also kept ones; of paused schedules only what was requested."""
         theirs, params = among("schedule_id", schedule_ids)
         held, held_params = among("schedule_id", paused) if paused else ("1 = 0", [])
         rows = fetch(
@@ -182,7 +184,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return [Waiting._make((*row[:4], instant(row[4]), instant(row[5]), *row[6:])) for row in rows]
 
     def settle_each(self, fates: Sequence[tuple[int, str, str, int | None]], *, now: datetime) -> None:
-        """Each its own: (id, status, reason, blocked_by). Many that end alike are written alike."""
+        """Settle rows of (id, status, reason, blocked_by); equal outcomes are written together."""
         alike: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
         for pk, status, reason, blocked_by in fates:
             alike[status, reason, blocked_by].append(pk)
@@ -203,19 +205,19 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             update_each(Occurrence, fields, few, where="t.settled_at IS NULL")
 
     def keep(self, blocked: Sequence[tuple[Waiting, int | None]], *, now: datetime) -> None:
-        """Those that wait for an execution, and which: looked at again when one has ended."""
+        """Record which execution each one waits for; they are checked again when one has ended."""
         rows = [(o.id, None, instant(o.kept_at or now), "overlap", blocked_by) for o, blocked_by in blocked]
         fields = ("due_at", "kept_at", "reason", "blocked_by")
         update_each(Occurrence, fields, rows, where="t.settled_at IS NULL")
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Settled ones whose execution, if there was one, is gone already."""
+        """Delete settled occurrences whose execution, if they had one, is deleted."""
         old = self.filter(settled_at__lt=before, execution=None).exclude(status=Occurrence.Status.PENDING)
         return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
 
 
 class Occurrence(models.Model):
-    """One nominal time, or one request, and its fate."""
+    """A nominal time or a request to run, and its outcome."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -231,8 +233,8 @@ class Occurrence(models.Model):
         BACKFILL = "backfill"
         EVENT = "event"
 
-    # What comes by itself waits while its schedule is paused.
-    UNASKED_FOR = (Source.AUTO, Source.EVENT)
+    # Automatic occurrences wait while their schedule is paused.
+    AUTOMATIC_SOURCES = (Source.AUTO, Source.EVENT)
 
     schedule = models.ForeignKey(
         "schedules.Schedule", models.CASCADE, related_name="occurrences", db_index=False
@@ -240,12 +242,14 @@ class Occurrence(models.Model):
     source = models.CharField(max_length=8, choices=Source.choices)
     key = models.CharField(max_length=200)
     nominal_at = models.DateTimeField()
-    planned_at = models.DateTimeField(help_text="The nominal time and its jitter.")
+    planned_at = models.DateTimeField(help_text="The nominal time plus jitter.")
     due_at = models.DateTimeField(
-        null=True, help_text="Empty while it waits for its paused schedule or for a running execution."
+        null=True, help_text="Empty while the occurrence waits for a paused schedule or a running execution."
     )
     kept_at = models.DateTimeField(
-        null=True, blank=True, help_text="From then on it is not too late any more, however long it waits."
+        null=True,
+        blank=True,
+        help_text="Since when the catch-up window no longer applies, however long the occurrence waits.",
     )
     backfill = models.ForeignKey(
         "schedules.Backfill",
@@ -256,13 +260,17 @@ class Occurrence(models.Model):
         db_index=False,
     )
     overlap = models.CharField(max_length=16, choices=Overlap.choices, blank=True)
-    retry_of = models.BigIntegerField(null=True, blank=True, help_text="The execution that it repeats.")
+    retry_of = models.BigIntegerField(
+        null=True, blank=True, help_text="The execution that this retry repeats."
+    )
     is_whole = models.BooleanField(
-        default=False, help_text="Of a retry: also what succeeded is done once more."
+        default=False, help_text="The retry also repeats the steps that succeeded."
     )
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.PENDING)
     reason = models.CharField(max_length=200, blank=True)
-    blocked_by = models.BigIntegerField(null=True, blank=True, help_text="The execution that was in the way.")
+    blocked_by = models.BigIntegerField(
+        null=True, blank=True, help_text="The execution that blocked this occurrence."
+    )
     initiator_type = models.CharField(max_length=16)
     initiator_id = models.CharField(max_length=64, blank=True)
     initiator_name = models.CharField(max_length=255)
@@ -273,7 +281,7 @@ class Occurrence(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["schedule", "key"], name="occurrence_once")]
-        # Where several would do, SQLite takes the one that was made last: those with conditions come last.
+        # If several indexes fit, SQLite uses the one created last: those with conditions come last.
         indexes = [
             models.Index(fields=["schedule", "-nominal_at"], name="occurrence_of_schedule"),
             models.Index(fields=["schedule", "id"], name="occurrence_newest"),
@@ -307,7 +315,7 @@ class Occurrence(models.Model):
         retry_of: int | None = None,
         whole: bool = False,
     ) -> Occurrence:
-        """A request; `at` is the time that it stands for, if that is another than now."""
+        """Return an unsaved run by hand; `at` is its nominal time, by default now."""
         name = f"manual/{key or uuid.uuid4()}"
         occurrence = cls._new(schedule, cls.Source.MANUAL, name, at or now, initiator=initiator, now=now)
         occurrence.planned_at = occurrence.due_at = now
@@ -329,7 +337,7 @@ class Occurrence(models.Model):
     def of_event(
         cls, schedule: Schedule, event_id: int, at: datetime, *, name: str, now: datetime
     ) -> Occurrence:
-        """Once for each event, however often somebody looks at it."""
+        """Return the unsaved occurrence of an event; its key makes it unique."""
         by = Initiator("event", str(event_id), name[:255])
         occurrence = cls._new(schedule, cls.Source.EVENT, f"event/{event_id}", at, initiator=by, now=now)
         occurrence.planned_at = now
@@ -352,12 +360,12 @@ class Occurrence(models.Model):
         )
 
     def learn(self, status: str, *, reason: str, blocked_by: int | None, settled_at: datetime | None) -> None:
-        """What was decided, and has been written to its row."""
+        """Take over a decision that is already stored in the row."""
         self.status, self.reason = status, reason
         self.blocked_by, self.settled_at = blocked_by, settled_at
 
     def asks_the_same_as(self, other: Occurrence) -> bool:
-        """Of two manual runs: the same policy and the same time, or both as soon as they were asked for."""
+        """Tell whether two runs by hand have the same policy and the same time, or both none."""
         at_once = self.nominal_at == self.created_at and other.nominal_at == other.created_at
         same = ("overlap", "retry_of", "is_whole")
         is_same = all(getattr(self, name) == getattr(other, name) for name in same)

@@ -1,4 +1,4 @@
-"""Why a change is not made; the message says what to do."""
+"""Exceptions for refused changes; their messages say what to do."""
 
 from __future__ import annotations
 
@@ -12,34 +12,32 @@ MOST_MEANT = 3
 
 
 class Conflict(Exception):
-    """Somebody else changed it first."""
+    """A change based on an outdated version."""
 
     def __init__(self, token: int, *, what: str = "schedule") -> None:
         self.token = token
-        super().__init__(
-            f"Somebody else changed this {what} meanwhile. Load it again, then repeat your change."
-        )
+        super().__init__(f"This {what} was changed in the meantime. Reload it, then repeat your change.")
 
 
 class Refused(Exception):
-    """Its state does not allow it; the message says why and what to do."""
+    """A change that the current state does not allow; the message says why and what to do."""
 
 
 class KeyReused(Refused):
-    """The same key with the same request gets what the first one made; with another request, this."""
+    """An idempotency key that was used for a different request."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"The key “{key}” was used for another request: choose another.")
+        super().__init__(f"The key “{key}” was used for another request: use another key.")
 
 
 def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> Refused:
-    return Refused(f"There is no schedule “{name}”{within}; {_advice(name, known)}")
+    return Refused(f"Unknown schedule “{name}”{within}; {_advice(name, known)}")
 
 
 def _advice(name: str, known: Collection[str]) -> str:
-    """Names that are like it, or begin like it; else some of those that there are."""
+    """Suggest similar names or names with the same beginning; else list some names."""
     if not known:
-        return "there are none yet"
+        return "none exist yet"
     beginnings = {each.casefold()[: len(name)]: each for each in known}
     like = get_close_matches(name.casefold(), beginnings, n=MOST_MEANT, cutoff=0.7)
     if get_close_matches(name.casefold(), [each.casefold() for each in known]) or not like:
@@ -48,7 +46,7 @@ def _advice(name: str, known: Collection[str]) -> str:
 
 
 def named(rows: Sequence[object]) -> str:
-    """The first of them by name, and how many more there are."""
+    """List the first names and how many more there are."""
     names = [f"“{row}”" for row in rows[:MOST_NAMED]]
     rest = len(rows) - len(names)
     return ", ".join(names) + (f" and {rest:,} more" if rest else "")

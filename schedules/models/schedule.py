@@ -1,3 +1,5 @@
+"""Schedules and their operations: edit, pause, resume, skip, close."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +37,7 @@ from .timetable import Timetable
 if TYPE_CHECKING:
     from schedules.description import Description
     from schedules.revisions import Revisions
-    from schedules.why import Answer
+    from schedules.why import Explanation
 
 LONGEST_NOTE = 1_000
 SKIP_REASONS = ("overlap", "superseded", "no runs left")
@@ -50,19 +52,19 @@ class Schedule(Timetable):
         default=list,
         blank=True,
         editable=False,
-        help_text="By which tags it was paused together with others.",
+        help_text="The tags by which this schedule was paused together with others.",
     )
     token = models.PositiveIntegerField(default=1, editable=False)
 
     shared_calendars = models.ManyToManyField(SharedCalendar, related_name="schedules", editable=False)
     overdue_noticed_at = models.DateTimeField(
-        null=True, editable=False, help_text="The next run that somebody was told of as overdue."
+        null=True, editable=False, help_text="The next run that was last reported as overdue."
     )
 
     started_count = models.PositiveBigIntegerField(default=0, editable=False)
     failed_count = models.PositiveBigIntegerField(default=0, editable=False)
     failures_in_a_row = models.PositiveIntegerField(default=0, editable=False)
-    # One letter for each of the last executions, the newest first: c(ompleted), f(ailed).
+    # One letter for each of the last executions, newest first: c(ompleted) or f(ailed).
     recent_outcomes = models.CharField(max_length=MOST_OUTCOMES, blank=True, editable=False)
     last_run_at = models.DateTimeField(null=True, editable=False)
     last_outcome = models.CharField(max_length=16, blank=True, editable=False)
@@ -81,7 +83,7 @@ class Schedule(Timetable):
                 Lower("name"),
                 condition=~Q(status="closed"),
                 name="schedule_name_once",
-                violation_error_message="There is a schedule with this name already: choose another name.",
+                violation_error_message="A schedule with this name already exists: choose another name.",
             ),
         ]
         indexes = [
@@ -109,17 +111,17 @@ class Schedule(Timetable):
 
     @property
     def success_rate(self) -> float | None:
-        """Among the last executions that completed or failed."""
+        """Return the share of successes among the last executions that completed or failed."""
         ended = self.recent_outcomes
         return ended.count("c") / len(ended) if ended else None
 
     @property
     def failures_recently(self) -> int:
-        """Among the last executions that count for a pause."""
+        """Count failures among the last executions that matter for a pause."""
         return self.recent_outcomes[: self.failures_among].count("f")
 
     def definition(self) -> dict[str, Any]:
-        """What a person wrote, as JSON: recorded with each change, compared to show differences."""
+        """Return the definition as JSON, as it is recorded and compared with each change."""
         steps = [step.written() for step in self.steps.all()] if self.pk else []
         return {name: getattr(self, name) for name in self.DEFINITION} | {"steps": steps}
 
@@ -139,10 +141,10 @@ class Schedule(Timetable):
         the permissions that `may` is asked for.
         """
         if unknown := set(changes) - set(self.EDITABLE):
-            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
+            raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
         with transaction.atomic():
-            SharedCalendar.objects.hold(changes.get("spec"))
-            templates = TaskTemplate.objects.hold(steps, schedule=self)
+            SharedCalendar.objects.lock_named_in(changes.get("spec"))
+            templates = TaskTemplate.objects.lock_needed_by(steps, schedule=self)
             self._take(None)
             if steps is not None:
                 # Before all other checks: these tell about secrets, which not everyone may know of.
@@ -161,7 +163,7 @@ class Schedule(Timetable):
                 self._replace_steps(steps, templates)
             self._index()
             kept = self.occurrences.asked_for() if self.is_paused else self.occurrences.all()
-            kept.release()  # another policy may not let them wait
+            kept.release()  # a new policy may decide otherwise
             self._save_moved()
             if self.topics != before["topics"]:
                 self._follow_topics(now)
@@ -170,7 +172,7 @@ class Schedule(Timetable):
         return True
 
     def _with(self, changes: Mapping[str, Any]) -> Schedule:
-        """This schedule as it would be, unsaved."""
+        """Return an unsaved copy of this schedule with the changes."""
         wanted = copy(self)
         for name, value in changes.items():
             setattr(wanted, name, value)
@@ -179,12 +181,12 @@ class Schedule(Timetable):
     def _written(
         self, steps: Sequence[Mapping[str, Any]] | None, templates: Mapping[str, TaskTemplate]
     ) -> list[dict[str, Any]]:
-        """Its steps, or those that were checked to replace them, as a person wrote them."""
+        """Return the steps, or their checked replacements, as written."""
         made = self.steps.all() if steps is None else made_of(steps, templates)
         return [step.written() for step in made]
 
     def _become(self, wanted: Schedule, *, now: datetime) -> str:
-        """Take over a definition that was checked; return what is said of times that are not recorded."""
+        """Store a checked definition; return a note about times that are not recorded."""
         names = (*self.EDITABLE, "calendars")
         changes = {name: each for name in names if (each := getattr(wanted, name)) != getattr(self, name)}
         spec_changed = "spec" in changes
@@ -209,15 +211,15 @@ class Schedule(Timetable):
         tags: Sequence[str] = (),
         token: int | None = None,
     ) -> None:
-        """Pause it. Together with others, one that is paused already keeps its own pause."""
+        """Pause the schedule; in a joint pause, a schedule that is already paused keeps its own."""
         if until is not None and until <= now:
             raise ValidationError({"until": "The pause must end in the future."})
         with transaction.atomic():
             self._take(token)
             if together and self.is_paused:
-                raise Refused(f"“{self}” is already {self.pause_in_words}. It is left as it is.")
+                raise Refused(f"“{self}” is already {self.pause_in_words}. Nothing was changed.")
             self._set_paused(now, note=note, until=until, together=together, tags=tags)
-            self.occurrences.hold()
+            self.occurrences.suspend()
             self._save_moved()
             details = {"until": named_time(until)} if until else None
             Activity.objects.record(
@@ -234,23 +236,23 @@ class Schedule(Timetable):
         tags: Sequence[str] = (),
         token: int | None = None,
     ) -> None:
-        """Pending occurrences settle by catch-up window and overlap policy, unless they are discarded.
+        """Resume; pending occurrences follow catch-up window and overlap policy, or are discarded.
 
-        Together with others, only the pause of the same selection ends.
+        A joint resume ends only the pause of the same selection.
         """
         with transaction.atomic():
             self._take(token)
             if self.status != self.Status.PAUSED:
                 raise Refused(f"“{self}” is not paused.")
             if together and not (self.is_paused_together and self.paused_tags == clean_tags(list(tags))):
-                raise Refused(f"“{self}” has a pause of its own. It is left as it is.")
+                raise Refused(f"“{self}” was paused separately. Nothing was changed.")
             self.generate_until(now)
             if discard:
                 waiting = self.occurrences.pending().unasked_for()
                 self._count_skips("discarded", waiting.settle("skipped", reason="discarded", now=now))
             else:
                 self._miss_or_keep(now)
-            self.status, self.paused_at, self.paused_until = self.Status.RUNNING, None, None
+            self.status, self.paused_at, self.paused_until = self.Status.ACTIVE, None, None
             self.pause_note, self.is_paused_together, self.paused_tags = "", False, []
             self.occurrences.release()
             self._save_moved()
@@ -272,7 +274,7 @@ class Schedule(Timetable):
             self._count_skips(reason if reason in SKIP_REASONS else "impossible", count)
 
     def count_outcome(self, status: str, *, result: Any, error: str) -> None:
-        """An execution ended. Cancelled ones say nothing about whether it works."""
+        """Count the outcome of an execution; cancelled ones do not count."""
         self.last_outcome = status
         if status == "completed":
             self.failures_in_a_row, self.last_result, self.last_failure = 0, result, ""
@@ -294,14 +296,14 @@ class Schedule(Timetable):
         return f"{PAUSED_BY_ITSELF} {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
 
     def pause_over_failures(self, note: str, *, now: datetime) -> bool:
-        """Its counters are stored already."""
-        if self.status != self.Status.RUNNING:
+        """Pause after too many failures; the counters are already stored."""
+        if self.status != self.Status.ACTIVE:
             return False
         self.pause(initiator=Initiator.system("pause on failure"), now=now, note=note)
         return True
 
     def _miss_or_keep(self, now: datetime) -> None:
-        """What came while paused is measured against the catch-up window here, and never again."""
+        """Apply the catch-up window to times that passed during the pause, only here."""
         fresh = self.occurrences.pending().automatic().filter(kept_at=None, planned_at__lte=now)
         limit = latest_missed(self.catch_up_seconds, now)
         if limit is not None:
@@ -312,7 +314,7 @@ class Schedule(Timetable):
         fresh.update(kept_at=now)
 
     def skip_next(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> datetime:
-        """The next automatic time is recorded as skipped when it comes; asked again, the one after it."""
+        """Skip the next automatic time; called again, the one after it."""
         with transaction.atomic():
             self._take(token)
             at = self._skip_planned(initiator, now) or self._skip_coming(initiator, now)
@@ -322,11 +324,13 @@ class Schedule(Timetable):
         return at
 
     def unskip(self, at: datetime, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """The time occurs after all."""
+        """Undo the skip of a time."""
         with transaction.atomic():
             self._take(token)
             if named_time(at) not in self.skips:
-                raise Refused(f"{exact(at, self.zone)} of “{self}” is not left out, or has passed.")
+                raise Refused(
+                    f"{exact(at, self.zone)} of “{self}” is not marked to be skipped, or has passed."
+                )
             self.skips = {time: by for time, by in self.skips.items() if time != named_time(at)}
             self._save_moved()
             Activity.objects.record(
@@ -334,7 +338,7 @@ class Schedule(Timetable):
             )
 
     def close(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """For good: what is pending is cancelled, running executions go on, the history stays."""
+        """Close permanently: cancel what is pending; running executions and the history stay."""
         with transaction.atomic():
             self._take(token)
             if not self.spec_error:
@@ -381,7 +385,7 @@ class Schedule(Timetable):
             raise invalid(errors)
 
     def wrong_with_events(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        """About its topics, given these steps as they run."""
+        """Return errors of its topics, given the complete steps."""
         return [words for source in registry.event_sources for words in source.complaints(self, steps)]
 
     def _follow_topics(self, now: datetime) -> None:
@@ -389,7 +393,7 @@ class Schedule(Timetable):
             source.follow(self, now=now)
 
     def _take(self, token: int | None) -> None:
-        """Locks the row and reads it anew, so that what follows is decided on the newest state."""
+        """Lock and reload the row, so that later decisions see the newest state."""
         fresh = Schedule.objects.lock().get(pk=self.pk)
         if token is not None and token != fresh.token:
             raise Conflict(fresh.token)
@@ -426,7 +430,7 @@ class Schedule(Timetable):
         wake("jim_schedules")
 
     def _index(self) -> None:
-        """What is searched for in other tables."""
+        """Update the tables that searches use."""
         self.shared_calendars.set(SharedCalendar.objects.filter(name__in=self.calendars))
         known = set(self.tag_rows.values_list("name", flat=True))
         self.tag_rows.exclude(name__in=self.tags).delete()
@@ -439,18 +443,18 @@ class Schedule(Timetable):
         Step.objects.bulk_create([Step.from_json(self, step, templates) for step in steps])
 
     def _steps_as_they_run(self, written: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """What is stored follows from the templates as they were when it was stored, or since edited."""
+        """Return complete steps: the stored ones, if any of them uses a template."""
         is_templated = any("template" in step for step in written)
         return [step.as_json() for step in self.steps.all()] if is_templated else written
 
-    def why(self, at: datetime, *, now: datetime) -> Answer:
-        """Why it ran at a time, or did not, or whether it will; without a zone, on its own clock."""
+    def why(self, at: datetime, *, now: datetime) -> Explanation:
+        """Explain why it ran at a time or did not; a time without a zone is in its own time zone."""
         from schedules.why import why
 
         return why(self, at, now=now)
 
     def revisions(self) -> Revisions:
-        """Its definition as it was at each time, the newest first."""
+        """Return all versions of the definition, newest first."""
         from schedules.revisions import Revisions
 
         return Revisions(self)

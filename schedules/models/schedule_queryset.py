@@ -1,4 +1,4 @@
-"""What can be asked, and done, of many schedules at once."""
+"""Queries and changes of many schedules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db.models import F, Q
 
 from activities.models import Activity
 from activities.signals import Event, noticed
-from database.statements import among, read, update_each
+from database.statements import among, read, set_locally, update_each
 from database.wake import wake
 from operations.initiator import Initiator
 from schedules import permissions
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 PAUSED_BY_ITSELF = "Paused by itself."
-# Until the transaction ends.
+# A transaction that waits for schedules gives up after a second. Its plans go by indexes alone, because they
+# may be kept while tables grow.
 SETTINGS = {"lock_timeout": "1s", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
-_SET = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in SETTINGS.items())
-# OFFSET 0: as one table, where each of them would be one more to plan with.
-IN_TURN = f", (SELECT {_SET} OFFSET 0) AS in_turn"
 
 
 class ScheduleQuerySet(models.QuerySet["Schedule"]):
@@ -52,14 +50,14 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(status=self.model.Status.PAUSED, paused_until__lte=now)
 
     def overdue(self, now: datetime) -> ScheduleQuerySet:
-        """Their time has passed, and nobody made an occurrence of it: no scheduler runs."""
+        """Filter schedules whose next time has passed without an occurrence: no scheduler runs."""
         return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
 
     def paused_by_failures(self) -> ScheduleQuerySet:
         return self.filter(status=self.model.Status.PAUSED, pause_note__startswith=PAUSED_BY_ITSELF)
 
     def notice_overdue(self, *, now: datetime, limit: int) -> int:
-        """Each of its times is told of once; by whoever runs, as no scheduler does."""
+        """Report each overdue time once; any process may call this, since no scheduler runs."""
         told = Q(overdue_noticed_at=F("next_run_at"))
         rows = self.overdue(now).filter(Q(overdue_noticed_at=None) | ~told).order_by("next_run_at")
         overdue = list(rows.values_list("pk", "next_run_at")[:limit])
@@ -80,14 +78,14 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return len(overdue)
 
     def tagged(self, *tags: str) -> ScheduleQuerySet:
-        """Those with all of these tags."""
+        """Filter schedules that have all of these tags."""
         tagged = self
         for tag in tags:
             tagged = tagged.filter(tag_rows__name=search_text(tag))
         return tagged
 
     def chosen_by(self, tags: Sequence[str]) -> ScheduleQuerySet:
-        """Choose the open schedules with all of these tags; without tags, all. Refused if there is none."""
+        """Choose the open schedules with all of these tags; without tags, all. Raise Refused if none fit."""
         chosen = self.open().tagged(*clean_tags(list(tags)))
         if tags and not chosen.exists():
             words = f"{'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}"
@@ -95,7 +93,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return chosen
 
     def called(self, wanted: str) -> Schedule:
-        """By name, an open one before those that are closed; else by id. Raises Refused, with a hint."""
+        """Find a schedule by name, open ones first, else by id; raise Refused with a hint."""
         name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
         same = self.filter(name__iexact=name).order_by("-pk")
         found = same.open().first() or same.first()
@@ -109,17 +107,17 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def lock(self, *, skip_locked: bool = False) -> ScheduleQuerySet:
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked)
 
-    def hold(self, ids: Sequence[int], *, skip_locked: bool = False) -> list[Schedule]:
-        """Locked, by id. Whoever does not skip those of others waits for each of them, a second at most.
+    def lock_in_order(self, ids: Sequence[int], *, skip_locked: bool = False) -> list[Schedule]:
+        """Lock the schedules in id order and read them.
 
-        That holds for all locks of the same transaction, and is said on the way to the first; and so is that
-        its other statements go by indexes: their plans may be kept, and tables grow.
+        Without `skip_locked`, wait up to a second for each lock of this transaction (`SETTINGS`).
         """
         theirs, params = among("schedules_schedule.id", ids)
         ending = f"WHERE {theirs} ORDER BY schedules_schedule.id"
         if connection.vendor == "postgresql":
-            ending += " FOR NO KEY UPDATE OF schedules_schedule"
-            ending = f"{ending} SKIP LOCKED" if skip_locked else f"{IN_TURN} {ending}"
+            if not skip_locked:
+                set_locally(SETTINGS)
+            ending += f" FOR NO KEY UPDATE OF schedules_schedule{' SKIP LOCKED' if skip_locked else ''}"
         names = [field.attname for field in self.model._meta.concrete_fields]
         return [self.model.from_db(self.db, names, row) for row in read(self.model, names, ending, params)]
 
@@ -132,11 +130,11 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         until: Callable[[Schedule], datetime | None] = lambda schedule: None,
         tags: Sequence[str] = (),
     ) -> int:
-        """Pause each on its own, so that nobody waits for all; those that are paused stay as they are.
+        """Pause each in its own transaction, to keep locks short; paused ones stay unchanged.
 
         `tags` are those that this selection was made by, if any: the same selection resumes them.
         """
-        return self.filter(status=self.model.Status.RUNNING)._each(
+        return self.filter(status=self.model.Status.ACTIVE)._each(
             lambda schedule: schedule.pause(
                 initiator=initiator, now=now, note=note, until=until(schedule), together=True, tags=tags
             )
@@ -158,10 +156,10 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         )
 
     def _each(self, change: Callable[[Schedule], None]) -> int:
-        """How many were changed. They are read first: SQLite writes nothing while it is being read."""
+        """Change each and return how many; all are read first, because SQLite cannot write while reading."""
         changed = 0
         for schedule in list(self.order_by("pk").only("name", "spec")):
-            with suppress(Refused):  # somebody else decided on it meanwhile
+            with suppress(Refused):  # changed by another process in the meantime
                 change(schedule)
                 changed += 1
         return changed
@@ -178,11 +176,11 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         may: permissions.May = permissions.anything,
         **fields: Any,
     ) -> Schedule:
-        """A new schedule with its steps, checked as a whole; nothing is saved if anything is wrong."""
+        """Create a schedule with its steps; save nothing if anything is wrong."""
         schedule = self.model(**fields)
         with transaction.atomic():
-            SharedCalendar.objects.hold(schedule.spec)
-            templates = TaskTemplate.objects.hold(steps)
+            SharedCalendar.objects.lock_named_in(schedule.spec)
+            templates = TaskTemplate.objects.lock_needed_by(steps)
             permissions.check_writer(as_they_run(steps, templates), may)
             schedule.check_definition(steps, templates=templates, now=now)
             if paused:

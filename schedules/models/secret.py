@@ -1,3 +1,5 @@
+"""Secrets: encrypted values, and the rotation of their keys."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -29,12 +31,12 @@ LONGEST_BYTES = 64 * 1024
 LONGEST_DESCRIPTION = 1_000
 BATCH = 100
 
-# Columns of other apps that hold what these keys encrypt; where there is nothing, an empty text.
+# Columns of other apps with values that these keys encrypt; an empty text means no value.
 elsewhere: list[tuple[type[models.Model], str]] = []
 
 
 class Survey(NamedTuple):
-    """How many secrets the newest key decrypts, how many only an older one, and the names of the others."""
+    """Counts of secrets by newest and older keys, and the names of those without a key."""
 
     newest: int
     older: int
@@ -50,10 +52,10 @@ class SecretQuerySet(models.QuerySet["Secret"]):
 
     @sensitive_variables()
     def reveal(self, names: Iterable[str]) -> dict[str, str]:
-        """The values of those that exist, by name. Undecryptable if no key of this host fits one of them."""
+        """Return the values of existing secrets by name; raise Undecryptable if a key is missing."""
         values, locked = self._open(set(names))
         if locked:
-            # A rotation may have ended between the look at the rows and the look at the keys.
+            # A rotation may have ended between reading the rows and reading the keys.
             opened, locked = self._open(locked)
             values |= opened
         if locked:
@@ -64,7 +66,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     def put(
         self, name: str, value: str, *, initiator: Initiator, now: datetime, description: str | None = None
     ) -> Secret:
-        """Gives the secret this value, whether it exists or not."""
+        """Set the value of a secret, and create it if needed."""
         check_value(value)
         same_name = self.filter(name=clean_text(name))
         with transaction.atomic():
@@ -75,7 +77,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
                         name, value, initiator=initiator, now=now, description=description or ""
                     )
                 except (IntegrityError, ValidationError):
-                    # Somebody else defines it this very moment, or the name is wrong.
+                    # Another process is creating it right now, or the name is wrong.
                     secret = same_name.first()
                     if secret is None:
                         raise
@@ -86,7 +88,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     def define(
         self, name: str, value: str, *, initiator: Initiator, now: datetime, description: str = ""
     ) -> Secret:
-        """A new secret; ValidationError by field if anything is wrong."""
+        """Create a secret; raise ValidationError by field if anything is wrong."""
         secret = Secret(name=name, description=description, created_at=now, changed_at=now)
         secret.full_clean(exclude=["token"])
         check_value(value)
@@ -100,16 +102,16 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     def rotate(
         self, *, initiator: Initiator, now: datetime, keep_old: bool = False, skip_lost: bool = False
     ) -> Iterator[str]:
-        """Encrypts everything with the newest key, a new one if the keys are in the file; tells of each step.
+        """Encrypt everything with the newest key, or a new one if keys are in the file; report each step.
 
-        After any of them it may be killed and started again: a key goes only when nothing needs it any more.
+        It may be killed and repeated after any step: a key is dropped only when nothing needs it.
         """
         if (lost := self.survey().lost) and not skip_lost:
             raise Undecryptable(lost, vault.current())
         if settings.JIM_SECRETS_KEYS:
             yield from self._renew(initiator=initiator, now=now)
             return
-        with _nobody_writing():
+        with _writers_locked_out():
             keys = vault.add_key()
         yield f"A new key is the first one in {keys.source}."
         yield from self._renew(initiator=initiator, now=now)
@@ -134,7 +136,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
         return self.select_for_update(of=("self",), no_key=True)
 
     def _open(self, names: set[str]) -> tuple[dict[str, str], set[str]]:
-        """The values, and the names that no key fits."""
+        """Return the decrypted values, and the names of those that no key can decrypt."""
         wanted = [clean_text(name) for name in names]
         tokens = dict(self.filter(name__in=wanted).values_list("name", "token")) if wanted else {}
         if not tokens:
@@ -164,13 +166,13 @@ class SecretQuerySet(models.QuerySet["Secret"]):
                 yield f"{done:,} of the {model._meta.verbose_name_plural} are done."
 
     def _drop_old(self, keys: Keys) -> int | None:
-        """None if something still needs them."""
-        with _nobody_writing():
+        """Drop old keys; return None if something still needs them."""
+        with _writers_locked_out():
             return None if self.survey().older else vault.drop_old(keys)
 
 
 class Secret(models.Model):
-    """A value that steps refer to by name. It is encrypted, and nobody is ever shown it."""
+    """An encrypted value that steps refer to by name; never shown again."""
 
     name = models.CharField(
         max_length=64,
@@ -194,7 +196,7 @@ class Secret(models.Model):
                 fields=["name"],
                 name="secret_name_once",
                 violation_error_code="unique",
-                violation_error_message="There is a secret with this name already: choose another name.",
+                violation_error_message="A secret with this name already exists: choose another name.",
             ),
             models.CheckConstraint(condition=Q(name=Lower("name")), name="secret_name_lower_case"),
         ]
@@ -206,7 +208,7 @@ class Secret(models.Model):
     def edit(
         self, *, initiator: Initiator, now: datetime, value: str = "", description: str | None = None
     ) -> None:
-        """Without a value, the stored one stays; likewise the description."""
+        """Change value or description; None leaves the stored one."""
         with transaction.atomic():
             self._take()
             changed = self._describe(description) + self._replace(value, now=now)
@@ -216,7 +218,7 @@ class Secret(models.Model):
                 Activity.objects.record("edit", self, initiator=initiator, now=now, message=message)
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
-        """Refused while a schedule that is not closed, or a template that is not archived, refers to it."""
+        """Delete; raise Refused while an open schedule or an active template uses the secret."""
         with transaction.atomic():
             self._take()
             if users := self.used_by() or self._templates():
@@ -225,7 +227,7 @@ class Secret(models.Model):
             self.delete()
 
     def used_by(self) -> list[Schedule]:
-        """The open schedules with a step that refers to it."""
+        """Return the open schedules with a step that refers to it."""
         steps = (
             Step.objects.exclude(schedule__status=Schedule.Status.CLOSED)
             .annotate(text=Cast("config", models.TextField()))
@@ -244,17 +246,17 @@ class Secret(models.Model):
         self.description = clean_text(self.description.strip())
         if len(self.description) > LONGEST_DESCRIPTION:
             raise ValidationError(
-                {"description": f"At most {LONGEST_DESCRIPTION:,} characters are kept: shorten it."}
+                {"description": f"At most {LONGEST_DESCRIPTION:,} characters are allowed: shorten it."}
             )
 
     def _is_named_in(self, task: TaskFields) -> bool:
         return any(ref.kind == "secret" and ref.name == self.name for _, ref in task.references())
 
     def _take(self) -> None:
-        """Locks the row and reads it anew."""
+        """Lock and reload the row."""
         fresh = Secret.objects.lock().filter(pk=self.pk).first()
         if fresh is None:
-            raise Refused(f"“{self}” was deleted meanwhile.")
+            raise Refused(f"“{self}” was deleted in the meantime.")
         self.__dict__.update(
             {field.attname: getattr(fresh, field.attname) for field in self._meta.concrete_fields}
         )
@@ -275,7 +277,7 @@ class Secret(models.Model):
 
     @sensitive_variables()
     def _renew(self, keys: Keys, *, initiator: Initiator, now: datetime) -> None:
-        """Only if it is still what was decrypted: somebody may be changing it."""
+        """Store the new ciphertext only if the old one is unchanged: an edit may run at the same time."""
         value = keys.decrypt(self.token) if keys.newest.decrypt(self.token) is None else None
         if value is None:
             return
@@ -302,36 +304,36 @@ def _renew_column(model: type[models.Model], field: str) -> int:
 
 
 def check_value(value: str) -> None:
-    """ValidationError, which never repeats it."""
+    """Raise ValidationError for a bad value, without repeating it."""
     if clean_text(value) != value:
-        complaint = "It contains NUL or half a surrogate pair: remove these characters."
+        complaint = "The value contains NUL or an unpaired surrogate: remove these characters."
     elif len(value.strip()) < SHORTEST:
         complaint = (
             f"A value has at least {SHORTEST} characters: a shorter one could not be masked in output."
         )
     elif (size := len(value.encode())) > LONGEST_BYTES:
-        complaint = f"The value is {size:,} bytes long: at most {LONGEST_BYTES:,} are kept."
+        complaint = f"The value is {size:,} bytes long: at most {LONGEST_BYTES:,} are allowed."
     else:
         return
     raise ValidationError({"value": complaint})
 
 
 def keys_to_write_with() -> Keys:
-    """Inside a transaction: until it ends, no rotation drops one of them."""
+    """Return the keys for writing; until the transaction ends, no rotation drops one."""
     _lock_table("ROW EXCLUSIVE")
     return vault.for_writing(may_make_one=not Secret.objects.is_anything_encrypted())
 
 
 @contextmanager
-def _nobody_writing() -> Iterator[None]:
-    """What was encrypted before is stored by now; who encrypts afterwards finds the keys as we leave them."""
+def _writers_locked_out() -> Iterator[None]:
+    """Wait for writers: earlier ciphertexts are stored, later writers see the new keys."""
     with transaction.atomic():
         _lock_table("SHARE ROW EXCLUSIVE")
         yield
 
 
 def _lock_table(mode: str) -> None:
-    """On SQLite, the transaction itself is the lock: each of them begins with it."""
+    """Lock the table; on SQLite, each transaction is a lock by itself."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"LOCK TABLE {Secret._meta.db_table} IN {mode} MODE")

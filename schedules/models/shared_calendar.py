@@ -1,3 +1,5 @@
+"""Shared calendars: named exclusions that many schedules use."""
+
 from __future__ import annotations
 
 import unicodedata
@@ -44,7 +46,7 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
     def define(
         self, name: str, excluded: object, *, initiator: Initiator, now: datetime, description: str = ""
     ) -> SharedCalendar:
-        """A new calendar; nothing is saved if anything is wrong."""
+        """Create a calendar; save nothing if anything is wrong."""
         calendar = SharedCalendar(name=name, excluded=excluded, description=description)
         try:
             with transaction.atomic():
@@ -53,27 +55,27 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
                 details = {"name": calendar.name} | calendar.definition()
                 Activity.objects.record("create", calendar, initiator=initiator, now=now, details=details)
         except IntegrityError:
-            calendar.check_definition()  # somebody else took the name meanwhile, and this says so
+            calendar.check_definition()  # raises: the name was taken in the meantime
             raise
         return calendar
 
     def named_in(self, spec: object) -> dict[str, Any]:
-        """What the calendars exclude that a spec refers to; those that do not exist are left out."""
+        """Return the exclusions of the calendars in a spec; ignore unknown ones."""
         names = names_in(spec)
         return dict(self.filter(name__in=names).values_list("name", "excluded")) if names else {}
 
     def needed_by(self, spec: object) -> dict[str, Any]:
-        """The same; SpecError if one of them does not exist."""
+        """Return the same; raise SpecError if a calendar does not exist."""
         known = self.named_in(spec)
         for name in names_in(spec):
             if name not in known:
-                raise SpecError("exclude", f"there is no calendar {shown(name)}; {self._advice(name)}")
+                raise SpecError("exclude", f"unknown calendar {shown(name)}; {self._advice(name)}")
         return known
 
-    def hold(self, spec: object) -> None:
-        """Until this transaction ends, nobody changes the calendars that a spec refers to.
+    def lock_named_in(self, spec: object) -> None:
+        """Lock the calendars of a spec until the transaction ends.
 
-        Comes before the lock of the schedule: whoever edits a calendar takes them in this order.
+        Call this before locking the schedule: edits of calendars lock in the same order.
         """
         if names := names_in(spec):
             list(self.lock().filter(name__in=names).order_by("pk").values_list("pk"))
@@ -83,17 +85,17 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
 
     def _advice(self, name: str) -> str:
         known = list(self.order_by("name").values_list("name", flat=True))
-        return hint(name, known) if known else "create it first: there are none yet"
+        return hint(name, known) if known else "create it first: none exist yet"
 
 
 class SharedCalendar(models.Model):
-    """Times at which nothing that refers to it runs: maintenance windows, public holidays."""
+    """A named list of exclusions that schedules share, such as public holidays."""
 
     EDITABLE = ("excluded", "description")
 
     name = models.CharField(max_length=100)
     description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
-    excluded = models.JSONField(help_text="A list, as in a spec's exclude.")
+    excluded = models.JSONField(help_text="A list of exclusions, written as in a spec's exclude.")
     token = models.PositiveIntegerField(default=1, editable=False)
 
     objects = SharedCalendarQuerySet.as_manager()
@@ -104,7 +106,7 @@ class SharedCalendar(models.Model):
             models.UniqueConstraint(
                 Lower("name"),
                 name="calendar_name_once",
-                violation_error_message="There is a calendar with this name already: choose another name.",
+                violation_error_message="A calendar with this name already exists: choose another name.",
             ),
         ]
 
@@ -123,7 +125,7 @@ class SharedCalendar(models.Model):
         Return False if nothing differs: what is saved as it was has not been edited.
         """
         if unknown := set(changes) - set(self.EDITABLE):
-            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
+            raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
         with transaction.atomic():
             self._take(None)
             before = self.definition()
@@ -143,7 +145,7 @@ class SharedCalendar(models.Model):
         return True
 
     def remove(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Refused while a schedule that is not closed uses it."""
+        """Delete; raise Refused while an open schedule uses the calendar."""
         with transaction.atomic():
             self._take(token)
             if users := self.used_by():
@@ -153,35 +155,35 @@ class SharedCalendar(models.Model):
             self.delete()
 
     def used_by(self) -> list[Schedule]:
-        """The open schedules whose spec names it."""
+        """Return the open schedules whose spec names the calendar."""
         return list(self.schedules.open().order_by(Lower("name")))
 
     def describe(self) -> str:
-        """What it leaves out, in one sentence."""
+        """Describe in one sentence what the calendar excludes."""
         try:
             return calendar_in_words(self.excluded)
         except SpecError as error:
-            return f"Broken: {error.message}"
+            return f"Invalid calendar: {error.message}"
 
     def upcoming_dates(self, year: int) -> list[tuple[date, str]]:
-        """The dates of a year that it names one by one, and the holiday or comment of each."""
+        """Return its single dates in a year, each with its holiday or comment."""
         return sorted(set(_dates_of(self._items, year)))
 
     def matching_days(self, year: int) -> list[tuple[date, str]]:
-        """The days of a year that its rules leave out as a whole, with their comments."""
+        """Return the whole days of a year that its rules exclude, with their comments."""
         return sorted(set(_matching_days(self._items, year)))
 
     @property
     def _items(self) -> Sequence[Exclusion]:
-        """None while it is broken."""
+        """Return the parsed items, or None while the calendar is invalid."""
         try:
             return calendar_items(self.excluded)
         except SpecError:
             return ()
 
     def check_definition(self) -> None:
-        """Raises ValidationError by field."""
-        self.full_clean(exclude=["excluded"])  # which may be empty, and which `clean` looks at
+        """Raise ValidationError by field."""
+        self.full_clean(exclude=["excluded"])  # may be empty; `clean` checks it
 
     def clean(self) -> None:
         self.name = unicodedata.normalize("NFC", (self.name or "").strip())
@@ -194,10 +196,10 @@ class SharedCalendar(models.Model):
             raise ValidationError({"excluded": error.message}) from error
 
     def _take(self, token: int | None) -> None:
-        """Locks the row and reads it anew, so that what follows is decided on the newest state."""
+        """Lock and reload the row, so that later decisions see the newest state."""
         fresh = SharedCalendar.objects.lock().filter(pk=self.pk).first()
         if fresh is None:
-            raise Refused(f"“{self}” was deleted meanwhile.")
+            raise Refused(f"“{self}” was deleted in the meantime.")
         if token is not None and token != fresh.token:
             raise Conflict(fresh.token, what="calendar")
         self.__dict__.update(
@@ -205,9 +207,9 @@ class SharedCalendar(models.Model):
         )
 
     def _hand_on(self, before: object, *, initiator: Initiator, now: datetime) -> None:
-        """To the schedules that use it, as if each were edited; all of them or none."""
+        """Edit the schedules that use the calendar, all or none."""
         locked = self.schedules.open().lock().order_by("pk")
-        # Somebody may have edited one while this waited for its lock.
+        # A schedule may have been edited while this waited for its lock.
         schedules = [schedule for schedule in locked if self.name in schedule.calendars]
         for schedule in schedules:
             schedule.generate_until(now)
@@ -215,7 +217,7 @@ class SharedCalendar(models.Model):
         ended = [schedule for schedule in schedules if not self._hand_to(schedule, now=now)]
         if ended:
             raise Refused(
-                f"{named(ended)} would have no time left: change or close what uses “{self}” first."
+                f"{named(ended)} would have no times left: change or close what uses “{self}” first."
             )
         model = self.schedules.model
         moved = ("calendars", "token", *model.GENERATED)
@@ -231,7 +233,7 @@ class SharedCalendar(models.Model):
         wake("jim_schedules")
 
     def _told(self, schedules: Sequence[Schedule], lost: Mapping[int, str]) -> dict[str, list[Schedule]]:
-        """What the record of each says; `lost` are the times of those that were broken."""
+        """Return the message for each record; `lost` are notes about unrecorded times."""
         told: dict[str, list[Schedule]] = {}
         for schedule in schedules:
             mended = "" if schedule.spec_error else lost[schedule.pk]
@@ -239,7 +241,7 @@ class SharedCalendar(models.Model):
         return told
 
     def _hand_to(self, schedule: Schedule, *, now: datetime) -> bool:
-        """Whether it still has times, if it had any; Refused if its spec cannot live with the new ones."""
+        """Tell whether the schedule still has times if it had any; raise Refused if its spec breaks."""
         had_times, was_broken = schedule.next_run_at is not None, bool(schedule.spec_error)
         schedule.calendars = schedule.calendars | {self.name: self.excluded}
         schedule.token += 1
@@ -256,7 +258,7 @@ class SharedCalendar(models.Model):
 
 
 def names_in(spec: object) -> list[str]:
-    """The calendars that a spec names, whatever else is wrong with it."""
+    """Return the calendars that a spec names, even if the spec is invalid."""
     excluded = spec.get("exclude") if isinstance(spec, dict) else None
     items = excluded[:MOST_EXCLUSIONS] if isinstance(excluded, list) else []
     names = [item.get("calendar") for item in items if isinstance(item, dict)]

@@ -1,3 +1,5 @@
+"""Steps of schedules, and the checks of a list of steps."""
+
 from __future__ import annotations
 
 import unicodedata
@@ -24,16 +26,16 @@ MAX_STEPS = 500
 MOST_WORDS = 10
 LONGEST_WORD = 80
 LONGEST_TOGETHER = 300
-# What a job that belongs to no schedule knows of its run.
+# Placeholder values of a job without a schedule.
 VALUES_OF_ANY_JOB = ("attempt", "idempotency_key")
 
 
 class TaskFields(StrictlyTyped):
-    """What runs, and how: of a step, and of a template of steps."""
+    """The fields that steps and task templates share: what runs, and how."""
 
     class OnCrash(models.TextChoices):
-        RETRY = "retry", "Run it again"
-        FAIL = "fail", "Fail: it must not run twice"
+        RETRY = "retry", "Run the step again"
+        FAIL = "fail", "Fail: the step must not run twice"
 
     step_type = models.CharField(max_length=40)
     config = models.JSONField(default=dict, blank=True)
@@ -42,7 +44,7 @@ class TaskFields(StrictlyTyped):
         "failed items allowed (%)",
         default=100,
         validators=[MaxValueValidator(100)],
-        help_text="If more of its items fail, it completes with errors, which counts as a failure.",
+        help_text="If more of its items fail, the step completes with errors, which counts as a failure.",
     )
     timeout_seconds = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(604_800)]
@@ -52,35 +54,35 @@ class TaskFields(StrictlyTyped):
     retry_factor = models.FloatField(
         default=2.0,
         validators=[MinValueValidator(1), MaxValueValidator(10)],
-        help_text="Each delay is so many times the one before.",
+        help_text="Each delay is the one before, multiplied by this factor.",
     )
     retry_cap_seconds = models.PositiveIntegerField(
         default=600,
         validators=[MaxValueValidator(604_800)],
-        help_text="No delay is longer, unless the first one is.",
+        help_text="The longest delay, unless the first one is longer.",
     )
     retry_jitter = models.PositiveIntegerField(
         "retry jitter (%)",
         default=0,
         validators=[MaxValueValidator(100)],
-        help_text="Makes each delay longer by up to this part of it, by chance.",
+        help_text="Lengthens each delay at random, by up to this share.",
     )
     retry_on = models.JSONField(
         default=list,
         blank=True,
-        help_text="Retry only errors that contain one of these texts, such as a type's name. Empty: any.",
+        help_text="Retry only errors that contain one of these texts, such as the exception. Empty: all.",
     )
     on_crash = models.CharField(max_length=8, choices=OnCrash.choices, default=OnCrash.RETRY)
     pool = models.CharField(max_length=40, default="default")
     priority = models.IntegerField(
         default=0,
         validators=[MinValueValidator(-1000), MaxValueValidator(1000)],
-        help_text="Among what waits in a pool, the highest goes first.",
+        help_text="In a pool, tasks with a higher priority start first.",
     )
     resources = models.JSONField(
         default=list,
         blank=True,
-        help_text="What it uses, such as “connected-system:7”: limits say how many may do so at once.",
+        help_text="What the step uses, such as “connected-system:7”. Limits say how many may use it at once.",
     )
 
     class Meta:
@@ -94,8 +96,8 @@ class TaskFields(StrictlyTyped):
             raise config_invalid(error) from error
 
     def clean_frame(self) -> None:
-        """All but the config."""
-        self.retry_factor = float(self.retry_factor)  # as it is stored: files say 3
+        """Check all fields except the config."""
+        self.retry_factor = float(self.retry_factor)  # stored as a float; files may say 3
         check_plain_text(self.pool, "pool")
         check_words(self.retry_on, "retry_on")
         check_words(self.resources, "resources")
@@ -104,22 +106,22 @@ class TaskFields(StrictlyTyped):
         known = ", ".join(kind.name for kind in registry.offered())
         if self.step_type not in known.split(", "):
             raise ValidationError(
-                {"step_type": f"There is no step type “{self.step_type}”; there are: {known}."}
+                {"step_type": f"Unknown step type “{self.step_type}”: choose one of {known}."}
             )
 
     def references(self) -> list[tuple[str, Reference]]:
-        """What its placeholders refer to, each with the field of the config that it stands in."""
+        """Return the references of its placeholders, each with its config field."""
         if not isinstance(self.config, dict) or not has_placeholders(self.config):
             return []
         return [(field, ref) for field, value in self.config.items() for ref in dict.fromkeys(found(value))]
 
 
 class Step(TaskFields):
-    """One line of a plan; steps with the same index run side by side."""
+    """A step of a schedule; steps with the same index run side by side."""
 
     class RunIf(models.TextChoices):
-        SUCCESS = "success", "Nothing before it failed"
-        FAILURE = "failure", "Something before it failed"
+        SUCCESS = "success", "No earlier step failed"
+        FAILURE = "failure", "An earlier step failed"
         ALWAYS = "always", "Always"
 
     FIELDS = (
@@ -156,7 +158,7 @@ class Step(TaskFields):
         editable=False,
         db_index=False,
     )
-    # With a template: what was written, its name included. The other fields hold what follows from both.
+    # With a template: the fields as written. The other fields hold the merged values.
     overrides = models.JSONField(default=dict, blank=True, editable=False)
 
     class Meta:
@@ -187,12 +189,12 @@ class Step(TaskFields):
 
     @classmethod
     def read(cls, data: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> Step:
-        """Not checked yet; ValidationError if it cannot be told what its template makes of it."""
+        """Read an unchecked step; raise ValidationError if its template cannot be applied."""
         name = data.get("template")
         if name is None:
             return cls(**{field: value for field, value in data.items() if field != "template"})
         if not isinstance(name, str):
-            raise ValidationError({"template": f"the name of a template expected, found {shown(name)}"})
+            raise ValidationError({"template": f"enter the name of a template, not {shown(name)}"})
         if name not in templates:
             raise ValidationError({"template": _why_no_template(name)})
         overrides = {field: value for field, value in data.items() if field not in ("index", "name")}
@@ -200,7 +202,7 @@ class Step(TaskFields):
 
     @classmethod
     def lines_of(cls, schedule_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-        """As they run, in order, by schedule."""
+        """Return the complete steps in order, by schedule."""
         lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
         theirs, params = among("schedule_id", schedule_ids)
         fields = ("schedule", *cls.FIELDS)
@@ -209,11 +211,11 @@ class Step(TaskFields):
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """As it runs."""
+        """Return the complete step, as it runs."""
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def written(self) -> dict[str, Any]:
-        """As a person wrote it."""
+        """Return the step as written, without what its template adds."""
         if self.template_id is None:
             return self.as_json()
         return {"index": self.index, "name": self.name, **self.overrides}
@@ -233,13 +235,13 @@ class Step(TaskFields):
         return []
 
     def check_alone(self) -> None:
-        """As a job of its own: without a schedule there are no earlier steps and no nominal time."""
+        """Check the step as a single job, without earlier steps and nominal time."""
         if errors := list(_reference_errors([self], is_plan=False)):
             raise invalid(error for _, error in errors)
 
 
 def made_of(steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]) -> list[Step]:
-    """Steps that were checked, complete as they would be stored."""
+    """Return checked steps, complete as they would be stored."""
     return [Step.from_json(None, data, templates) for data in steps]
 
 
@@ -248,7 +250,7 @@ def config_invalid(error: registry.ConfigError) -> ValidationError:
 
 
 def _config_path(name: str) -> Path:
-    """A setting's path; what is wrong with the config as a whole has the name `config`."""
+    """Return the path of a setting; errors of the whole config have the path `config`."""
     return ("config",) if name == "config" else ("config", name)
 
 
@@ -277,9 +279,9 @@ def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None)
 def unheard_events(
     steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
 ) -> list[FieldError]:
-    """Placeholders for the event that started a run, in steps of a schedule that no event starts."""
+    """Return errors of event placeholders in a schedule that events do not start."""
     plan = [Step.read(data, templates) for data in steps]
-    why = "no event starts this schedule: name a topic in its topics"
+    why = "events do not start this schedule: add a topic to its topics"
     return [
         FieldError((place, "config", field), f"{{{{ {ref.text} }}}}: {why}")
         for place, step in enumerate(plan)
@@ -295,7 +297,7 @@ def plan_errors(plan: Sequence[Step]) -> list[tuple[int, FieldError]]:
 
 
 def unreadable(data: object) -> FieldError | None:
-    """Why there is no telling what it says."""
+    """Return why step data cannot be read at all, or an empty text."""
     if not isinstance(data, Mapping):
         return FieldError((), f"fields and values expected, found {shown(data)}.")
     if unknown := sorted(str(name) for name in data.keys() - {*Step.FIELDS, "template"}):
@@ -307,7 +309,7 @@ def unreadable(data: object) -> FieldError | None:
 
 
 def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
-    """What no step can know alone."""
+    """Return errors that only the steps together show."""
     names: set[str] = set()
     first = min((step.index for step in plan if isinstance(step.index, int)), default=0)
     for place, step in enumerate(plan):
@@ -316,14 +318,14 @@ def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
         names.add(step.name.casefold())
         if step.run_if == Step.RunIf.FAILURE and step.index == first:
             wrong = (
-                "nothing comes before it that could fail: move it to a later group (a higher index), or run "
+                "no step runs before this one: move it to a later group (a higher index), or run "
                 "it on success or always."
             )
             yield place, FieldError(("run_if",), wrong)
 
 
 def _reference_errors(steps: Sequence[Step], *, is_plan: bool = True) -> Iterator[tuple[int, FieldError]]:
-    """Placeholders that would find nothing when their step runs."""
+    """Return errors of placeholders that would have no value at run time."""
     wanted = [(place, step, *each) for place, step in enumerate(steps) for each in step.references()]
     plan = {step.name: step for step in steps} if is_plan else {}
     secrets = _secret_names(ref for *_, ref in wanted)
@@ -333,7 +335,7 @@ def _reference_errors(steps: Sequence[Step], *, is_plan: bool = True) -> Iterato
 
 
 def missing_secrets(task: TaskFields) -> list[FieldError]:
-    """Its placeholders for secrets that do not exist."""
+    """Return errors of placeholders for secrets that do not exist."""
     wanted = [(field, ref) for field, ref in task.references() if ref.kind == "secret"]
     known = _secret_names(ref for _, ref in wanted)
     return [
@@ -344,7 +346,7 @@ def missing_secrets(task: TaskFields) -> list[FieldError]:
 
 
 def _no_secret(name: str, known: Collection[str]) -> str:
-    return f"there is no secret “{name}”; {hint(name, known, 'define it first')}"
+    return f"unknown secret “{name}”; {hint(name, known, 'define it first')}"
 
 
 def _why_no_value(ref: Reference, step: Step, plan: Mapping[str, Step], secrets: Collection[str]) -> str:
@@ -354,7 +356,7 @@ def _why_no_value(ref: Reference, step: Step, plan: Mapping[str, Step], secrets:
         case "step":
             return "a single job has no earlier steps"
         case "event" if not plan:
-            return "a single job is started by no event"
+            return "events do not start a single job"
         case "secret" if ref.name not in secrets:
             return _no_secret(ref.name, secrets)
         case "value" | "last" if not plan and ref.name not in VALUES_OF_ANY_JOB:
@@ -366,11 +368,11 @@ def _why_no_result(name: str, step: Step, plan: Mapping[str, Step]) -> str:
     if name == step.name:
         return "a step cannot use its own result"
     if name not in plan:
-        return f"there is no step “{name}”; {hint(name, plan)}"
+        return f"unknown step “{name}”; {hint(name, plan)}"
     own: object = step.index
     other: object = plan[name].index
     if not (isinstance(own, int) and isinstance(other, int)):
-        return ""  # which has its own complaint
+        return ""  # reported separately
     earlier = "move it to an earlier group (a lower index)"
     if other == own:
         return f"“{name}” is in the same group, so they run side by side; {earlier}"
@@ -378,33 +380,31 @@ def _why_no_result(name: str, step: Step, plan: Mapping[str, Step]) -> str:
 
 
 def _secret_names(refs: Iterable[Reference]) -> Collection[str]:
-    from .secret import Secret  # it looks for steps that refer to it, so it imports them
+    from .secret import Secret  # a circular import otherwise
 
     return Secret.objects.names() if any(ref.kind == "secret" for ref in refs) else ()
 
 
 def _why_no_template(name: str) -> str:
-    from .template import TaskTemplate  # it knows the steps that refer to it
+    from .template import TaskTemplate  # a circular import otherwise
 
     return TaskTemplate.objects.why_not(name)
 
 
 def check_words(words: Any, field: str) -> None:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValidationError({field: 'A list of texts is expected, such as ["one", "another"].'})
+        raise ValidationError({field: 'Enter a list of texts, such as ["one", "another"].'})
     if len(words) > MOST_WORDS:
-        raise ValidationError({field: f"{len(words)} are too many: at most {MOST_WORDS}."})
+        raise ValidationError({field: f"{len(words)} entries are too many: at most {MOST_WORDS}."})
     for word in words:
         check_plain_text(word, field)
         if len(word) > LONGEST_WORD or word != word.strip():
-            complaint = (
-                f"“{word[:LONGEST_WORD]}” is longer than {LONGEST_WORD} characters, or has spaces round it."
-            )
+            complaint = f"“{word[:LONGEST_WORD]}” has spaces around it, or over {LONGEST_WORD} characters."
             raise ValidationError({field: complaint})
 
 
 def check_counted(names: Sequence[str], field: str) -> None:
-    """What limits count for: they are told apart by eye, and all those of a step are kept together."""
+    """Check resources: plain characters, and a bounded length of all together."""
     for name in names:
         if odd := [character for character in name if not character.isprintable()]:
             raise ValidationError({field: f"The character U+{ord(odd[0]):04X} is not allowed here."})
@@ -414,7 +414,7 @@ def check_counted(names: Sequence[str], field: str) -> None:
 
 
 def check_plain_text(text: str, field: str) -> None:
-    """Names are shown, sorted and compared: no control, bidirectional or zero-width characters."""
+    """Refuse control, bidirectional and zero-width characters in names."""
     if not text:
         raise ValidationError({field: "This must not be blank."})
     for character in text:

@@ -1,3 +1,5 @@
+"""Task templates: step definitions that many schedules use."""
+
 from __future__ import annotations
 
 import json
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
     from .schedule_queryset import ScheduleQuerySet
 
-NAME_TAKEN = "There is a template with this name already: choose another name."
+NAME_TAKEN = "A template with this name already exists: choose another name."
 
 
 class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
@@ -40,7 +42,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return self.filter(status=TaskTemplate.Status.ACTIVE)
 
     def known(self) -> TaskTemplateQuerySet:
-        """The active ones, and archived ones that an open schedule uses; no two have the same name."""
+        """Select active templates, and archived ones in use; their names are unique."""
         used = Step.objects.exclude(schedule__status="closed").exclude(template=None)
         return self.filter(Q(status=TaskTemplate.Status.ACTIVE) | Q(pk__in=used.values("template")))
 
@@ -52,7 +54,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         may: permissions.May = permissions.anything,
         **fields: Any,
     ) -> TaskTemplate:
-        """A new template; nothing is saved if anything is wrong."""
+        """Create a template; save nothing if anything is wrong."""
         template = TaskTemplate(**fields)
         try:
             with transaction.atomic():
@@ -62,28 +64,28 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
                 details = {"name": template.name} | template.definition()
                 Activity.objects.record("create", template, initiator=initiator, now=now, details=details)
         except IntegrityError:
-            template.check_definition()  # somebody else took the name meanwhile, and this says so
+            template.check_definition()  # raises: the name was taken in the meantime
             raise
         return template
 
     def why_not(self, name: str) -> str:
-        """Why a step cannot newly refer to it."""
+        """Return why a step cannot start to use the template."""
         if self.filter(name=name).exclude(status=TaskTemplate.Status.ACTIVE).exists():
             return f"“{name}” is archived: restore it first, or choose another template"
         known = list(self.active().order_by("name").values_list("name", flat=True))
-        advice = hint(name, known) if known else "create it first: there are none yet"
-        return f"there is no template “{name[:60]}”; {advice}"
+        advice = hint(name, known) if known else "create it first: none exist yet"
+        return f"unknown template “{name[:60]}”; {advice}"
 
-    def hold(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
-        """Those that steps may refer to, by name; until this transaction ends, nobody changes them.
+    def lock_needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
+        """Lock the templates that steps name and return them by name, until the transaction ends.
 
-        Archived ones only if the schedule refers to them already. Comes before the lock of the schedule:
-        whoever edits a template takes them in this order.
+        Archived ones are included only if the schedule already uses them. Call this before locking the
+        schedule: edits of templates lock in the same order.
         """
         return self.lock().needed_by(steps, schedule=schedule)
 
     def needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
-        """The same, without holding them."""
+        """Return the same, without locks."""
         names = names_in(steps)
         if not names:
             return {}
@@ -97,13 +99,13 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
 
 
 class TaskTemplate(TaskFields):
-    """Steps that are alike, in one place: what they run, and how."""
+    """A step definition that many schedules can use."""
 
     class Status(models.TextChoices):
         ACTIVE = "active"
         ARCHIVED = "archived"
 
-    # What a step takes from it, unless the step says otherwise; which group it is in is up to the step.
+    # The fields that a step takes from its template, unless it overrides them.
     STEP = tuple(name for name in Step.FIELDS if name not in ("index", "name", "run_if"))
     EDITABLE = ("description", *STEP)
 
@@ -139,22 +141,24 @@ class TaskTemplate(TaskFields):
         return {name: getattr(self, name) for name in self.EDITABLE}
 
     def as_step(self) -> dict[str, Any]:
-        """A step that changes nothing of it."""
+        """Return a step without overrides."""
         return self.merged({})
 
     def resolve(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Complete step data, not checked yet: what is written overrides, the rest comes from here."""
+        """Return complete, unchecked step data: written fields override those of the template."""
         if self.is_archived:
             raise Refused(f"“{self}” is archived: restore it first, or choose another template.")
         return self.merged(overrides)
 
     def merged(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """The same also for an archived one, which goes on for those that use it."""
+        """Return the same, also for an archived template: steps that use it keep working."""
         written = {name: value for name, value in overrides.items() if name != "template"}
         if unknown := sorted(str(name) for name in written.keys() - set(Step.FIELDS)):
-            raise ValidationError(dict.fromkeys(unknown, "There is no such field of a step."))
+            raise ValidationError(dict.fromkeys(unknown, "Steps do not have this field."))
         if "step_type" in written:
-            raise ValidationError({"step_type": f"It comes from the template “{self}”: leave it out."})
+            raise ValidationError(
+                {"step_type": f"This field comes from the template “{self}”: leave it out."}
+            )
         config = written.get("config", {})
         if not isinstance(config, Mapping):
             raise ValidationError({"config": f"must be an object of settings, not {shown(config)}"})
@@ -176,7 +180,7 @@ class TaskTemplate(TaskFields):
         Return False if nothing differs: what is saved as it was has not been edited.
         """
         if unknown := set(changes) - set(self.EDITABLE):
-            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such field to edit."))
+            raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
         with transaction.atomic():
             self._take(None)
             before, was = self.definition(), self.as_step()
@@ -198,7 +202,7 @@ class TaskTemplate(TaskFields):
         return True
 
     def archive(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """No step can newly refer to it; those that do go on."""
+        """Archive: other steps cannot use the template; those that do keep working."""
         with transaction.atomic():
             self._take(token)
             if self.is_archived:
@@ -221,14 +225,14 @@ class TaskTemplate(TaskFields):
             raise self._name_taken() from error
 
     def used_by(self) -> ScheduleQuerySet:
-        """The open schedules with steps that refer to it, by name."""
+        """Return the open schedules with steps that use the template, by name."""
         from .schedule import Schedule
 
         users = self.steps.values("schedule")
         return Schedule.objects.open().filter(pk__in=users).order_by(Lower("name"))
 
     def check_definition(self) -> None:
-        """Raises ValidationError by field."""
+        """Raise ValidationError by field."""
         self.full_clean()
         if not self.pk and (taken := self._why_taken()):
             raise ValidationError({"name": taken})
@@ -242,7 +246,7 @@ class TaskTemplate(TaskFields):
         super().clean()
 
     def _take(self, token: int | None) -> None:
-        """Locks the row and reads it anew, so that what follows is decided on the newest state."""
+        """Lock and reload the row, so that later decisions see the newest state."""
         fresh = TaskTemplate.objects.lock().get(pk=self.pk)
         if token is not None and token != fresh.token:
             raise Conflict(fresh.token, what="template")
@@ -267,16 +271,16 @@ class TaskTemplate(TaskFields):
             raise self._name_taken()
 
     def _name_taken(self) -> Refused:
-        return Refused(f"There is another template “{self}” by now: archive that one first.")
+        return Refused(f"Another template is named “{self}” now: archive that one first.")
 
     def _hand_on(self, before: Mapping[str, Any], *, initiator: Initiator, now: datetime) -> dict[str, Any]:
-        """To the steps that refer to it, as if each schedule were edited; all of them or none.
+        """Edit the steps that use the template, in all schedules or none.
 
-        Returns what has changed, each with words for it.
+        Return the changed steps by a label.
         """
         schedules = list(self.used_by().lock().order_by("pk"))
         plans: dict[int, list[Step]] = defaultdict(list)
-        # Read under the locks: somebody may have edited one while this waited for them.
+        # Read under the locks: a schedule may have been edited while this waited for them.
         for step in Step.objects.filter(schedule__in=schedules).order_by("schedule", "index", "pk"):
             plans[step.schedule_id].append(step)
         moved = {schedule: self._moved_steps(schedule, plans[schedule.pk]) for schedule in schedules}
@@ -296,7 +300,7 @@ class TaskTemplate(TaskFields):
         }
 
     def _moved_steps(self, schedule: Schedule, plan: Sequence[Step]) -> list[Step]:
-        """Its steps that change, as they become; Refused if the plan cannot live with that."""
+        """Return the changed steps of a schedule; raise Refused if its plan becomes invalid."""
         after = [self._moved(step) if step.template_id == self.pk else step for step in plan]
         if wrong := plan_errors(after):
             known = plan_errors([copy(step) for step in plan])
@@ -322,7 +326,7 @@ class TaskTemplate(TaskFields):
 
 
 def names_in(steps: Any) -> set[str]:
-    """The templates that steps name, whatever else is wrong with them."""
+    """Return the templates that steps name, even if the steps are invalid."""
     names = [item.get("template") for item in _listed(steps) if isinstance(item, Mapping)]
     return {name for name in names if isinstance(name, str)}
 
@@ -334,14 +338,14 @@ def _listed(steps: Any) -> Sequence[Any]:
 def as_they_run(
     steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
 ) -> list[dict[str, Any]]:
-    """Complete step data, as it would be stored; what cannot be read at all is left out."""
+    """Return complete step data, as it would be stored, without unreadable steps."""
     complete = []
     for data in _listed(steps):
         if unreadable(data):
             continue
         with suppress(ValidationError):
             step = Step.read(data, templates)
-            step.errors()  # which fills in the defaults of its config
+            step.errors()  # fills in the defaults of the config
             complete.append(step.as_json())
     return complete
 
@@ -358,7 +362,7 @@ def _label(schedule: Schedule, step: Step) -> str:
 
 
 def same_json(one: object, other: object) -> bool:
-    """As JSON: to Python, 1 is the same as true."""
+    """Compare as JSON, because Python takes 1 and true as equal."""
     return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

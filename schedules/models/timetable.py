@@ -1,4 +1,4 @@
-"""The times of a schedule: those that have become occurrences, those to come, and those that are left out."""
+"""The times of a schedule: past, upcoming and skipped."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MOST_SKIPS = 100
 
 class Timetable(Definition):
     class Status(models.TextChoices):
-        RUNNING = "running"
+        ACTIVE = "active"
         PAUSED = "paused"
         CLOSED = "closed"
 
-    # What generating its times moves.
+    # The fields that generating times changes.
     GENERATED = (
         "processed_until",
         "next_run_at",
@@ -47,10 +47,10 @@ class Timetable(Definition):
         "missed_count",
         "dropped_count",
     )
-    # What it reads: of a row that has some forty columns.
+    # The fields that generating times reads.
     GENERATING = ("name", "original_name", "spec", "calendars", "status", "catch_up_seconds", *GENERATED)
 
-    status = models.CharField(max_length=8, choices=Status.choices, default=Status.RUNNING, editable=False)
+    status = models.CharField(max_length=8, choices=Status.choices, default=Status.ACTIVE, editable=False)
     processed_until = models.DateTimeField(null=True, editable=False)
     next_run_at = models.DateTimeField(null=True, editable=False)
     spec_error = models.CharField(max_length=500, blank=True, editable=False)
@@ -58,9 +58,9 @@ class Timetable(Definition):
         max_length=200,
         blank=True,
         editable=False,
-        help_text="The name that it was created with, once it has another: its jitter follows from that.",
+        help_text="The first name of a renamed schedule, from which its jitter is derived.",
     )
-    # The times that somebody asked to leave out, and who: {"2026-11-17T02:00:00Z": "ada"}
+    # Times to skip and who asked for it: {"2026-11-17T02:00:00Z": "ada"}
     skips = models.JSONField(default=dict, blank=True, editable=False)
     skipped_count = models.PositiveBigIntegerField(default=0, editable=False)
     skipped_reasons = models.JSONField(default=dict, blank=True, editable=False)
@@ -68,7 +68,7 @@ class Timetable(Definition):
     dropped_count = models.PositiveBigIntegerField(default=0, editable=False)
 
     if TYPE_CHECKING:
-        # The other side of the occurrence's foreign key, which an abstract model does not have.
+        # The reverse of the occurrence's foreign key, which the abstract model does not have.
         occurrences: OccurrenceQuerySet
 
     class Meta:
@@ -76,7 +76,7 @@ class Timetable(Definition):
 
     @property
     def jitter_seed(self) -> str:
-        """What its delays follow from: known before it is saved, and the same however it is renamed."""
+        """Return the seed of the jitter: known before the first save, and unchanged by a rename."""
         return self.original_name or self.name
 
     @property
@@ -85,7 +85,7 @@ class Timetable(Definition):
 
     @property
     def next_left_out_by(self) -> str:
-        """Who asked to leave out the next run, if somebody did."""
+        """Return who asked to skip the next run, or an empty text."""
         return str(self.skips.get(named_time(self.next_run_at), "")) if self.next_run_at else ""
 
     def is_overdue(self, now: datetime) -> bool:
@@ -93,15 +93,15 @@ class Timetable(Definition):
         return self.next_run_at is not None and self.next_run_at < now - grace
 
     def restart_cursor(self, now: datetime) -> None:
-        """Never back: whoever waited for the lock read the clock before others went on with its times."""
+        """Restart at `now`, but never move back: `now` was read before waiting for the lock."""
         cursor = max(now, self.processed_until or now)
         self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
 
     def _restart_or_refuse(self, now: datetime, *, spec_changed: bool) -> str:
-        """Go on with its times; return which of them are lost, in words.
+        """Restart the times; return a note about those that are lost.
 
-        A spec that can be read again goes on where it stopped; a new one begins now. One that was broken
-        stays so, until somebody edits what is wrong.
+        A spec that is valid again continues where it stopped; a new one begins now. An invalid spec
+        stays so until it is edited.
         """
         lost = self.times_lost() if spec_changed else ""
         since = self.processed_until
@@ -114,27 +114,27 @@ class Timetable(Definition):
         return lost
 
     def times_lost(self) -> str:
-        """Say which times nobody will know of, if it is broken and a new spec begins now."""
+        """Describe the times that stay unrecorded when a new spec replaces an invalid one."""
         if not self.spec_error or self.processed_until is None:
             return ""
         since = exact(self.processed_until)
         return (
-            f"Times between {since} and this edit are not recorded, because it was broken: {self.spec_error}"
+            f"Times between {since} and this edit are not recorded: the spec was invalid ({self.spec_error})"
         )
 
     def mark_broken(self, error: Exception) -> None:
-        """Takes a schedule whose spec cannot be read out of the clockwork, until it is edited."""
+        """Stop generating times until the spec is edited."""
         self.spec_error, self.next_run_at = str(error)[:500], None
 
     def generate_until(self, now: datetime) -> None:
-        """What the spec as it was still owes, so that an edit loses no time."""
+        """Generate the times of the old spec, so that an edit loses none."""
         if self.processed_until is None or self.spec_error:
             return
         for _ in range(EDIT_PASSES):
             try:
                 occurrences = self.generate(now)
             except SpecError as error:
-                # Nobody had noticed yet; a spec that cannot be read owes nothing.
+                # The error was not recorded yet; an invalid spec has no times.
                 self.mark_broken(error)
                 return
             if occurrences:
@@ -145,7 +145,7 @@ class Timetable(Definition):
         raise Refused(f"“{self}” is catching up with missed times. Try again in a moment.")
 
     def generate(self, now: datetime) -> list[Automatic]:
-        """The occurrences of the times up to `now`, to be added; moves this object's cursor past them."""
+        """Return the occurrences up to `now`, to be added, and move the cursor past them."""
         assert self.processed_until is not None
         spec = self.compiled_spec
         times: list[datetime] = []
@@ -155,7 +155,7 @@ class Timetable(Definition):
             self.processed_until = times[-1] if is_full else max(now, self.processed_until)
             self.next_run_at = spec.next(self.processed_until)
         except SpecError as error:
-            self.mark_broken(error)  # from here on; these times were found
+            self.mark_broken(error)  # the times found so far stay valid
             self.processed_until = max([self.processed_until, *times[-1:]])
         occurrences = self._occurrences(times, spec, now)
         if self.skips:
@@ -166,7 +166,7 @@ class Timetable(Definition):
     def _occurrences(self, times: Sequence[datetime], spec: Spec, now: datetime) -> list[Automatic]:
         pk, pk_text, name, is_paused = self.pk, str(self.pk), self.name, self.is_paused
         seed = self.jitter_seed
-        # What came while paused is measured at the resume.
+        # Times during a pause are checked at the resume.
         missed_before = None if is_paused else latest_missed(self.catch_up_seconds, now)
         occurrences = []
         for at in times:
@@ -183,7 +183,7 @@ class Timetable(Definition):
         return occurrences
 
     def drop_oldest(self, now: datetime) -> None:
-        """A full buffer drops its oldest automatic ones: their times are long past and many more wait."""
+        """Drop the oldest automatic occurrences of a full buffer."""
         pending = self.occurrences.buffered()
         too_many = pending.count() - settings.JIM_BUFFER_LIMIT
         if too_many > 0:
@@ -192,9 +192,9 @@ class Timetable(Definition):
             self.dropped_count += dropped.settle("dropped", reason="buffer full", now=now)
 
     def upcoming(self, count: int, *, now: datetime, effort: Effort | None = None) -> list[Upcoming]:
-        """The times at which it will start, as far as that is known; not those left out on request.
+        """Return the next times, without skipped ones.
 
-        The first one at least, and the others as long as the effort is not spent.
+        The first one is always found; the others as long as the effort lasts.
         """
         if self.status == self.Status.CLOSED or self.remaining == 0:
             return []
@@ -210,7 +210,7 @@ class Timetable(Definition):
         return [row.at for row in self.upcoming(count, now=now)]
 
     def _skip_planned(self, by: Initiator, now: datetime) -> datetime | None:
-        """The time has come, but its jitter holds it back a little longer."""
+        """Skip a time that has passed but is still delayed by jitter."""
         planned = (
             self.occurrences.pending().automatic().filter(planned_at__gt=now).order_by("planned_at").first()
         )
@@ -226,9 +226,9 @@ class Timetable(Definition):
             while at is not None and named_time(at) in self.skips:
                 at = spec.next(at)
         if at is None:
-            raise Refused(f"“{self}” has no next time that could be skipped.")
+            raise Refused(f"“{self}” has no next time to skip.")
         if len(self.skips) >= MOST_SKIPS:
-            raise Refused(f"{MOST_SKIPS} times of “{self}” are left out already: pause it instead.")
+            raise Refused(f"“{self}” already skips {MOST_SKIPS} times: pause the schedule instead.")
         self.skips = self.skips | {named_time(at): by.name}
         return at
 
@@ -239,7 +239,7 @@ class Timetable(Definition):
 
     @contextmanager
     def _readable_spec(self) -> Iterator[Spec]:
-        """To be asked inside: a search may find out only then that it leaves nothing."""
+        """Turn SpecError into Refused, also for errors that only a search finds."""
         try:
             yield self.compiled_spec
         except SpecError as error:

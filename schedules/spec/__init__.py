@@ -1,4 +1,4 @@
-"""When a schedule is due. Nothing here reads a clock or the database."""
+"""Specs: when a schedule is due. Nothing here reads a clock or the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that a spec excludes, compiled so that a question about one time is answered quickly."""
+"""The exclusions of a spec, compiled for fast checks of single times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .wall_calendar import DAY
 
 
 class Exclusions:
-    """All that a spec leaves out, ready to be asked: each question is about a wall time and its instant."""
+    """All exclusions of a spec; each check takes a wall time and its instant."""
 
     def __init__(self, items: Sequence[Exclusion]) -> None:
         self._items = items
@@ -29,19 +29,19 @@ class Exclusions:
         return bool(self._items)
 
     def end(self, wall: int, instant: int) -> int | None:
-        """A wall time up to which all is left out from this one on; None if this one is not left out."""
+        """Return the wall time up to which all is excluded from this one on; None if it is not excluded."""
         for part in self._parts:
             if (end := part.end(wall, instant)) is not None:
                 return end
         return None
 
     def sure_end(self, instant: int) -> int | None:
-        """An instant up to which all is left out, whatever the time zone; None if that is not sure."""
+        """Return an instant up to which all is excluded in every time zone; None if unknown."""
         ends = [end for part in self._parts if (end := part.sure_end(instant)) is not None]
         return max(ends, default=None)
 
     def reason(self, wall: int, instant: int) -> str:
-        """Why this one is left out; empty if it is not."""
+        """Say why a time is excluded; empty if it is not."""
         for item in self._items:
             calendar, items = (item.name, item.items) if isinstance(item, Shared) else ("", (item,))
             for each in items:
@@ -52,12 +52,12 @@ class Exclusions:
 
 @lru_cache(maxsize=256)
 def _together(calendars: tuple[Shared, ...]) -> _Compiled:
-    """Once for all the schedules that use the same ones."""
+    """Compile shared calendars once for all schedules that use them."""
     return _Compiled(flat(calendars))
 
 
 class _Compiled:
-    """Exclusions by how they are asked."""
+    """Exclusions grouped by how they are checked."""
 
     def __init__(self, items: Sequence[Exclusion]) -> None:
         betweens = [item for item in items if isinstance(item, Between)]
@@ -81,17 +81,17 @@ class _Compiled:
     def sure_end(self, instant: int) -> int | None:
         if (end := self.instants.end(instant)) is not None:
             return end
-        # The clocks of all places are less than a day apart from UTC.
+        # All clocks are less than a day apart from UTC.
         wall = instant - DAY
         end = self.walls.end(wall)
         matches = (each.end_of_match(wall) for each in self.calendars.matching(wall))
-        # One is enough, as whoever asks asks again from there.
+        # One is enough: the caller asks again from there.
         ends = chain(() if end is None else (end,), matches)
         return next((end - DAY for end in ends if end > instant + DAY), None)
 
 
 class _Spans:
-    """Merged, so that one look tells."""
+    """Merged spans for a binary search."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._starts: list[int] = []

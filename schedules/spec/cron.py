@@ -1,4 +1,4 @@
-"""Cron strings: five fields, with a year six, with seconds in front seven; or a shorthand."""
+"""Cron strings: five fields, six with a year, seven with seconds first; or a shorthand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHORTHANDS = {
 
 
 class CronString(NamedTuple):
-    """One cron string, without its comment; the time zone that stood in front of it; what @every means."""
+    """A cron string without comment, its time zone prefix, and the interval of @every."""
 
     expression: str
     time_zone: str = ""
@@ -74,12 +74,12 @@ def calendar_of(expression: str) -> Calendar:
         raise SpecError("cron", f"{error} (in {shown(expression)})") from error
     calendar = calendar_of_fields(values, either_day=not (values[3].is_starred or values[5].is_starred))
     if calendar.first(0) is None:
-        raise SpecError("cron", f"{shown(expression)} never matches: no month it allows has such a day")
+        raise SpecError("cron", f"{shown(expression)} never matches: none of its months has this day")
     return calendar
 
 
 def _split(expression: str) -> list[str]:
-    """The seven fields, from second to year."""
+    """Split a cron string into seven fields, from second to year."""
     if not expression.isascii():
         raise ValueError("only ASCII characters are allowed")
     if expression.lower() == "@reboot":

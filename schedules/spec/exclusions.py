@@ -1,4 +1,4 @@
-"""What a spec leaves out: dates, spans of time, structured calendars, public holidays, shared calendars."""
+"""The exclusions of a spec: dates, spans, structured calendars, holidays, shared calendars."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Exclusion(Protocol):
     def as_json(self) -> dict[str, str]: ...
 
     def words(self) -> str:
-        """What follows “except”."""
+        """Return the words after “except”."""
 
     def leaves_out(self, wall: int, instant: int) -> bool: ...
 
     def reason(self, wall: int, calendar: str) -> str:
-        """Why it leaves out a wall time; `calendar` is the shared calendar it is in, if it is in one."""
+        """Say why a wall time is excluded; `calendar` is the shared calendar with this item, if any."""
 
 
 class Span(NamedTuple):
-    """From one second to before another."""
+    """The seconds from `start` to before `end`."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ class Dates:
 
 @dataclass(frozen=True)
 class Between:
-    """Both naive, on the clock of the spec's time zone; or both instants, in UTC."""
+    """A span between two times: both naive, in the spec's time zone, or both in UTC."""
 
     start: datetime
     until: datetime
@@ -195,7 +195,7 @@ class Matching:
         return self.structured.calendar.matches(wall)
 
     def leaves_out_day(self, day: int) -> bool:
-        """The whole of it."""
+        """Tell whether the whole day is excluded."""
         return self.structured.is_of_days and self.structured.calendar.matches(day * DAY)
 
     def reason(self, wall: int, calendar: str) -> str:
@@ -204,7 +204,7 @@ class Matching:
 
 @dataclass(frozen=True)
 class Shared:
-    """A calendar that several schedules use, by its name: read once for all of them."""
+    """A reference to a shared calendar, parsed once for all schedules."""
 
     name: str
     items: tuple[Exclusion, ...] = ()
@@ -238,7 +238,7 @@ def _read_once(name: str, definition: object) -> Shared:
     except SpecError:
         raise
     except (TypeError, ValueError, RecursionError):
-        return Shared(name, calendar_items(definition))  # no JSON, which this says in better words
+        return Shared(name, calendar_items(definition))  # not JSON, which the parser reports more clearly
 
 
 @lru_cache(maxsize=256)
@@ -247,7 +247,7 @@ def _shared(name: str, definition: str) -> Shared:
 
 
 def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclusion, ...]:
-    """What a spec excludes, with what the shared calendars that it names hold."""
+    """Parse the exclusions of a spec, with those of its shared calendars."""
     lines = list_of("exclude", data, most=MOST_EXCLUSIONS)
     exclusions = each_of(lines, lambda line: _exclusion(line, calendars))
     _check_size(flat(exclusions))
@@ -255,7 +255,7 @@ def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclus
 
 
 def _check_size(items: Sequence[Exclusion]) -> None:
-    """A tick asks them about each time; and the holidays of a place take a moment to find, year by year."""
+    """Limit the number of items: a tick checks each time, and holidays take long to compute."""
     if len(items) > MOST_ITEMS:
         most = f"at most {MOST_ITEMS:,}, those of its calendars included"
         raise SpecError("exclude", f"{len(items):,} items are too many; {most}")
@@ -265,7 +265,7 @@ def _check_size(items: Sequence[Exclusion]) -> None:
 
 
 def flat(exclusions: Iterable[Exclusion]) -> list[Exclusion]:
-    """With the items of shared calendars in their place."""
+    """Replace shared calendars by their items."""
     lists = ((each.items if isinstance(each, Shared) else (each,)) for each in exclusions)
     return list(chain.from_iterable(lists))
 
@@ -279,7 +279,7 @@ def _exclusion(item: object, calendars: Mapping[str, object]) -> Exclusion:
         return _item("exclude", item, forms=_FORMS)
     name = text_of("exclude", object_of("exclude", item, allowed=("calendar",))["calendar"])
     if name not in calendars:
-        raise SpecError("exclude", f"there is no calendar {shown(name)}; {_advice(name, sorted(calendars))}")
+        raise SpecError("exclude", f"unknown calendar {shown(name)}; {_advice(name, sorted(calendars))}")
     calendar = calendars[name]
     return calendar if isinstance(calendar, Shared) else Shared.parse(name, calendar)
 
@@ -292,7 +292,7 @@ def _advice(name: str, known: Sequence[str]) -> str:
 
 
 def calendar_items(definition: object, *, name: str = "definition") -> tuple[Exclusion, ...]:
-    """The items of a shared calendar, which refers to no other calendar."""
+    """Parse the items of a shared calendar, which cannot refer to other calendars."""
     items = list_of(name, definition, most=MOST_CALENDAR_ITEMS)
     return each_of(items, lambda item: _calendar_item(name, item))
 
@@ -318,7 +318,7 @@ def _item(name: str, item: object, *, forms: Sequence[str]) -> Exclusion:
 
 
 def calendar_in_words(definition: object) -> str:
-    """One sentence on a shared calendar."""
+    """Describe a shared calendar in one sentence."""
     sentence = exclusion_words(calendar_items(definition)) or "nothing"
     return sentence[0].upper() + sentence[1:]
 

@@ -1,4 +1,4 @@
-"""Why a spec has a time, or has not: in words, for any instant."""
+"""Explains for any instant why it is a time of a spec or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(NamedTuple):
-    """`kind` is nominal, excluded, before_start, after_end, gap, unmatched or manual."""
+    """An explanation; `kind` is nominal, excluded, before_start, after_end, gap, unmatched or manual."""
 
     kind: str
     words: str
@@ -32,13 +32,13 @@ class Upcoming(NamedTuple):
 
 def explain(spec: Spec, at: datetime) -> Verdict:
     if spec.is_manual:
-        return Verdict("manual", "it has no times of its own: it runs only when somebody starts it")
+        return Verdict("manual", "this schedule has no times of its own and runs only when started by hand")
     if not FIRST <= at < LAST + SECOND:
         return Verdict("unmatched", f"times lie between {FIRST.year} and {LAST.year}")
     if spec.start_at is not None and at < spec.start_at:
-        return Verdict("before_start", f"it is before the start, {_local_words(spec, spec.start_at)}")
+        return Verdict("before_start", f"this is before the start, {_local_words(spec, spec.start_at)}")
     if spec.end_at is not None and at >= spec.end_at + SECOND:
-        return Verdict("after_end", f"it is after the end, {_local_words(spec, spec.end_at)}")
+        return Verdict("after_end", f"this is after the end, {_local_words(spec, spec.end_at)}")
     return _explain_inside(spec, (at - FIRST) // SECOND)
 
 
@@ -46,7 +46,7 @@ def _explain_inside(spec: Spec, second: int) -> Verdict:
     stretch = stretch_at(second, zone_of(spec.time_zone))
     if next(spec.timeline.walk(second, second), None) is not None:
         note = note_on(spec, second)
-        return Verdict("nominal", "it is one of its times" + (f" ({note})" if note else ""))
+        return Verdict("nominal", "this is one of its times" + (f" ({note})" if note else ""))
     if words := _excluded_words(spec, second, stretch):
         return Verdict("excluded", words)
     if words := _gap_words(spec, second, stretch):
@@ -55,7 +55,7 @@ def _explain_inside(spec: Spec, second: int) -> Verdict:
 
 
 def note_on(spec: Spec, second: int) -> str:
-    """What a change of the clocks does to a nominal time; nothing on ordinary days."""
+    """Describe what a clock change does to a nominal time; empty on ordinary days."""
     zone = zone_of(spec.time_zone)
     stretch = stretch_at(second, zone)
     if second == stretch.start and spec.timeline.is_moved_to(stretch):
@@ -70,7 +70,7 @@ def note_on(spec: Spec, second: int) -> str:
 
 
 def previous(spec: Spec, before: int) -> int | None:
-    """The last nominal time before an instant, found by asking for the first one from ever later ones on."""
+    """Return the last nominal time before an instant, by a binary search for the next one."""
     last, low, high = None, 0, before
     while low < high:
         middle = (low + high) // 2 if last is not None else low
@@ -94,7 +94,7 @@ def _excluded_words(spec: Spec, second: int, stretch: Stretch) -> str:
 
 
 def _gap_words(spec: Spec, second: int, stretch: Stretch) -> str:
-    """A time that the clocks leave out is asked for by the instant at which the old offset would have it."""
+    """Describe a clock time in a gap, given the instant that the old offset would make it."""
     gap, wall = stretch.offset - stretch.before, second + stretch.before
     if second >= stretch.start + gap or not _is_on_the_clock(spec, wall):
         return ""
@@ -112,7 +112,7 @@ def _fold_words(spec: Spec, second: int, stretch: Stretch) -> str:
     wall = second + stretch.offset
     if not _is_second_pass(wall, stretch) or not _is_on_the_clock(spec, wall):
         return ""
-    return f"{_clock(wall)} comes twice on {date_words(_wall(wall))}, and the first of the two counts"
+    return f"{_clock(wall)} occurs twice on {date_words(_wall(wall))}; only the first counts"
 
 
 def _nearest_words(spec: Spec, second: int) -> str:
@@ -122,11 +122,11 @@ def _nearest_words(spec: Spec, second: int) -> str:
         if time is not None
     ]
     nearest = f"; the nearest {'times are' if len(near) > 1 else 'time is'} {listed(near)}" if near else ""
-    return f"no rule gives this time{nearest}"
+    return f"no rule matches this time{nearest}"
 
 
 def _found(search: Callable[[], int | None]) -> int | None:
-    """None also where a search meets nothing but exclusions, and is given up."""
+    """Return the result of a search; None also if it met only exclusions and gave up."""
     try:
         return search()
     except SpecError:

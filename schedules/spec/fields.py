@@ -13,7 +13,7 @@ LAST_OF_MONTH = -1
 
 
 class Values(NamedTuple):
-    """What one field allows."""
+    """The values that a field allows."""
 
     text: str
     numbers: tuple[int, ...]

@@ -18,7 +18,7 @@ LONGEST_INTERVAL = 3660 * 86_400
 
 @dataclass(frozen=True)
 class Interval:
-    """Elapsed time, counted from the Unix epoch: daylight saving does not touch it."""
+    """A fixed interval from the Unix epoch, independent of daylight saving."""
 
     seconds: int
     offset: int = 0
@@ -61,7 +61,7 @@ def seconds_from(field: str, value: object) -> int:
 
 
 def seconds_of(text: str) -> int | None:
-    """The length of a duration such as 1h30m; None if it is none."""
+    """Return the seconds of a duration such as 1h30m; None if the text is not a duration."""
     parts = _DURATION.fullmatch(text.strip())
     if parts is None or not parts[0]:
         return None

@@ -1,4 +1,4 @@
-"""Moments as text: on the clock of a time zone, or with a UTC offset of their own."""
+"""Parses times and dates, with or without a UTC offset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def moment_of(value: object, time_zone: str, dst: str, *, field: str = "at") -> 
 
 
 def bound_of(field: str, value: object, time_zone: str, dst: str, *, at: time) -> datetime:
-    """A moment, or a date, which stands for a time of that day."""
+    """Parse a time, or a date, which stands for a time of that day."""
     text = text_of(field, value)
     if re.fullmatch(_DATE, text):
         wall = datetime.combine(date_of(field, text), at)
@@ -30,7 +30,7 @@ def bound_of(field: str, value: object, time_zone: str, dst: str, *, at: time) -
 
 
 def clock_reading(field: str, value: object) -> datetime:
-    """A datetime as it was written: without a UTC offset, it is naive."""
+    """Parse a datetime as written: naive without a UTC offset."""
     text = text_of(field, value)
     if not _MOMENT.fullmatch(text):
         raise SpecError(field, f"{shown(text)} is not a time; write {_EXAMPLES}")

@@ -1,4 +1,4 @@
-"""Patterns as people say them: these times of day, or every so often inside a daily window, on weekdays."""
+"""Patterns: times of day, or an interval within a daily window, on chosen days."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_TIMES = 1440
 
 @dataclass(frozen=True)
 class Pattern:
-    """Either times, in seconds from midnight, or every so many seconds from one of them until another."""
+    """Times of day in seconds from midnight, or an interval from `start` until `until`."""
 
     weekdays: str = "*"
     times: tuple[int, ...] = ()

@@ -17,7 +17,7 @@ _YEARS_KEPT = 16
 
 
 class _Source(Protocol):
-    """What the library knows about a country."""
+    """A country in the holidays library."""
 
     default_language: str | None
     supported_languages: Sequence[str]
@@ -36,14 +36,14 @@ class Place(NamedTuple):
 
 
 class PublicHolidays:
-    """Of several places: the days of a year as one set."""
+    """The public holidays of several places."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         self._places = tuple(places)
         self._in_year = lru_cache(maxsize=_YEARS_KEPT)(self._find)
 
     def has(self, day: int) -> bool:
-        """A day, counted from 1970-01-01."""
+        """Tell whether a day, counted from 1970-01-01, is a holiday."""
         return bool(self._places) and day in self._in_year(_year_of(day))
 
     def _find(self, year: int) -> frozenset[int]:
@@ -51,7 +51,7 @@ class PublicHolidays:
 
 
 def holiday_name(place: Place, day: int) -> str | None:
-    """The English name of the holiday on a day, counted from 1970-01-01."""
+    """Return the English name of the holiday on a day, counted from 1970-01-01."""
     return _holidays(place, _year_of(day)).get(day)
 
 
@@ -61,20 +61,20 @@ def _year_of(day: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _holidays(place: Place, year: int) -> dict[int, str]:
-    # The library takes a moment to load, and few schedules need it.
+    # The library loads slowly, and few schedules need it.
     from holidays import country_holidays
 
     country, subdivision = place
     language = _english(_countries()[country].source)
     with warnings.catch_warnings():
-        # Of years far away some countries have no list: then there are no holidays that anybody knows of.
+        # Some countries have no list for distant years: then no holidays are known.
         warnings.simplefilter("ignore")
         days = country_holidays(country, subdiv=subdivision or None, years=year, language=language)
     return {day.toordinal() - EPOCH_ORDINAL: name for day, name in days.items() if day.year == year}
 
 
 def _english(source: _Source) -> str | None:
-    """Its own English where it has one; None where it has one language only, which is English then."""
+    """Return the English variant of a country; None if it has only one language."""
     own = source.default_language
     if own is None or own.startswith("en"):
         return own
@@ -82,7 +82,7 @@ def _english(source: _Source) -> str | None:
 
 
 def country_of(field: str, text: str) -> str:
-    """The two-letter code of a country, also from its other codes."""
+    """Return the two-letter code of a country, also from its other codes."""
     code = text.upper()
     if code in _countries():
         return code
@@ -115,7 +115,7 @@ def place_words(place: Place) -> str:
 
 @lru_cache(maxsize=1)
 def _countries() -> dict[str, _Country]:
-    """By two-letter code."""
+    """Return all countries by two-letter code."""
     import holidays
     from holidays.registry import COUNTRIES
 

@@ -1,4 +1,4 @@
-"""Calendars in English: which times, on which days."""
+"""Describes calendars in English: which times, on which days."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def calendar_words(calendar: Calendar) -> str:
 
 
 def excluded_words(calendar: Calendar) -> str:
-    """The same of a calendar whose unnamed fields are wide open."""
+    """Describe a calendar in which missing fields match everything."""
     times = calendar.times
     assert isinstance(times, Product)
     return f"{_open_words(times)} {_day_words(calendar.days)}".strip()

@@ -1,4 +1,4 @@
-"""JSON of any shape, read piece by piece: what is not as expected is refused by name."""
+"""Readers for parts of a JSON spec that refuse wrong shapes by field."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def list_of(name: str, data: object, *, most: int) -> list[object]:
 
 
 def each_of(items: Sequence[object], read: Callable[[object], T]) -> tuple[T, ...]:
-    """Read a list, each once; a complaint about one of several says which."""
+    """Read a list without duplicates; an error names the item."""
     values: dict[T, None] = {}
     for place, item in enumerate(items):
         try:

@@ -53,7 +53,7 @@ _MOST_SAID = 10
 
 @dataclass(frozen=True)
 class Spec:
-    """The union of its rules; without any rule, a schedule is due only when somebody starts it by hand."""
+    """The times of a schedule: the union of its rules. Without rules, it runs only by hand."""
 
     cron: tuple[str, ...] = ()
     every: tuple[Interval, ...] = ()
@@ -79,7 +79,7 @@ class Spec:
         except SpecError:
             raise
         except (KeyError, TypeError, ValueError, RecursionError):
-            # An unknown calendar, not JSON, or nested too deep for it: this names the value that is wrong.
+            # Unknown calendar, not JSON, or nested too deep: parse again for a clear error.
             return _build(data, calendars)
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class Spec:
         except TooMuch:
             raise
         except SpecError:
-            following = None  # nothing but exclusions, as far as was looked
+            following = None  # only exclusions within the limit of the search
         window = self.jitter if following is None else following - second
         return nominal.astimezone(UTC) + timedelta(seconds=delay(seed, second, window))
 
@@ -190,7 +190,7 @@ class Spec:
         return SpecError(self._only_field, f"only matches in the past; the last time is {words}")
 
     def _check_distances(self, now: datetime, minimum_seconds: int) -> None:
-        """As far as an effort goes: times that take long to find are not close together."""
+        """Refuse times that are too close together, within a limited effort."""
         with suppress(TooMuch):
             walk = islice(self.walk(_second_after(now), effort=Effort()), _DISTANCES_CHECKED)
             for earlier, later in pairwise(walk):
@@ -204,7 +204,7 @@ class Spec:
 
     @property
     def _only_field(self) -> str:
-        """The field that holds all rules, if one does."""
+        """Return the only field with rules, if there is just one."""
         given = [name for name in MOST_RULES if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
 
@@ -214,7 +214,7 @@ class Spec:
 
     @property
     def calendar_names(self) -> tuple[str, ...]:
-        """The shared calendars it refers to."""
+        """Return the shared calendars that the spec names."""
         return tuple(item.name for item in self.exclude if isinstance(item, Shared))
 
     @property
@@ -334,7 +334,7 @@ def _items(values: dict[str, object], name: str) -> list[object]:
 
 
 def _time_zone(values: dict[str, object], cron: tuple[CronString, ...]) -> str:
-    """The zone of the spec: its own field, or what stands before its cron strings."""
+    """Return the time zone: the field, or the prefix of the cron strings."""
     given = sorted({each.time_zone for each in cron if each.time_zone})
     if len(given) > 1:
         raise SpecError("cron", f"the time zones {listed(given)} do not agree; a spec has one time zone")

@@ -22,7 +22,7 @@ _EXAMPLE = '{"start": 1, "end": 5, "step": 2}'
 
 @dataclass(frozen=True)
 class Structured:
-    """The texts of the fields, from second to year."""
+    """A structured calendar: the texts of its fields, from second to year."""
 
     texts: tuple[str, ...]
     comment: str = ""
@@ -48,7 +48,7 @@ class Structured:
 
     @property
     def is_of_days(self) -> bool:
-        """Whether it matches a day as a whole, or not at all."""
+        """Tell whether it matches only whole days."""
         return self.texts[:3] == _AS_EXCLUSION[:3]
 
     @property
@@ -73,7 +73,7 @@ def _calendar(texts: tuple[str, ...]) -> Calendar:
     if calendar.first(0) is None:
         columns = zip(FIELDS[3:], texts[3:], strict=True)
         given = listed([f"{field.name} {text}" for field, text in columns if text != "*"])
-        raise ValueError(f"{given} never match together: there is no such day")
+        raise ValueError(f"{given} never match together: no day matches all of them")
     return calendar
 
 

@@ -19,12 +19,12 @@ from .wording import SpecError
 from .zones import LONGEST_SHIFTED_GAP, Stretch, stretch_at
 
 CANDIDATES = 20_000
-# Of a whole preview: about half a second of work, and enough to find the first time with any number of rules.
+# For a whole preview: about half a second, enough to find the first time with any number of rules.
 EFFORT = 5 * CANDIDATES
 _RULES_PER_COST = 25
 _YEAR = 366 * DAY
-# To look up the holidays of a year takes long. After fifty years of nothing else there is no hope; where they
-# are looked up for many places, at least ten have to do.
+# Holidays of a year take long to compute. A search gives up after fifty years of exclusions; with many
+# places, after ten.
 _YEAR_OF_HOLIDAYS = CANDIDATES // 50
 _MOST_PER_YEAR = CANDIDATES // 10
 _WORTH_A_JUMP = 30
@@ -146,7 +146,7 @@ class Moments(NamedTuple):
 
 
 class TooMuch(SpecError):
-    """What a preview may look at is used up; what was found before stands."""
+    """The effort of a preview is used up; times found before stay valid."""
 
 
 class Effort:

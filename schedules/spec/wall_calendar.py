@@ -25,7 +25,7 @@ _LAST_MONTH = LAST_YEAR * 12 + 11
 
 
 class TimesOfDay(Protocol):
-    """In seconds from midnight."""
+    """Times of day, in seconds from midnight."""
 
     def first(self, second: int) -> int | None:
         """Return the earliest at or after `second`."""
@@ -124,7 +124,7 @@ def _seconds_in_hour(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tupl
 
 
 class Listed(NamedTuple):
-    """Times of day as they come, in order."""
+    """A sorted list of times of day."""
 
     times: Sequence[int]
 
@@ -144,7 +144,7 @@ EVERY_WEEKDAY = tuple(range(7))
 
 @dataclass(frozen=True)
 class Days:
-    """Dates by sorted field values; weekdays count from Monday = 0, as Python has it. No years: all years."""
+    """Dates by sorted field values; weekdays count from Monday = 0. No years means all years."""
 
     days: tuple[int, ...] = EVERY_DAY_OF_MONTH
     months: tuple[int, ...] = EVERY_MONTH
@@ -285,7 +285,7 @@ def calendar_of_fields(values: Sequence[Values], *, either_day: bool) -> Calenda
 
 
 def is_steady(calendar: Calendar) -> bool:
-    """Tell rules that come at the same instants on all clocks that differ by whole hours."""
+    """Tell whether a rule matches the same instants in all zones with whole-hour offsets."""
     times = calendar.times
     if not isinstance(times, Product) or len(times.hours) < 24 or not calendar.days.is_daily:
         return False

@@ -1,4 +1,4 @@
-"""How specs speak: the words of sentences and complaints."""
+"""Words for times, durations and lists, and the error of a spec."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 
 
 class SpecError(ValueError):
-    """Says which part of a spec is wrong, and what is allowed there."""
+    """An invalid spec; names the field and what is allowed."""
 
     def __init__(self, field: str, message: str, *, place: int | None = None) -> None:
         super().__init__(field, message)

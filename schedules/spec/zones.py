@@ -1,4 +1,4 @@
-"""Wall-clock time and instants: what the clocks of a place do when they change."""
+"""Conversions between wall-clock time and instants, and clock changes of a time zone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _stretches(survey: int, zone: ZoneInfo) -> list[Stretch]:
     low, high = survey * _SURVEYED, (survey + 1) * _SURVEYED
     offset = _offset(low, zone)
     stretches = [Stretch(low, high, offset, offset)]
-    # What a change shortly before does to the clocks reaches into this part of time.
+    # A change shortly before still affects the clocks here.
     for start, before, offset in _changes(low - 2 * _PROBE, high, zone):
         if start > low:
             stretches[-1] = stretches[-1]._replace(end=start)
@@ -56,7 +56,7 @@ def _stretches(survey: int, zone: ZoneInfo) -> list[Stretch]:
 
 
 def _changes(low: int, high: int, zone: ZoneInfo) -> Iterator[tuple[int, int, int]]:
-    """Since 1970 no clocks have changed twice within six days, so that one look a day misses no change."""
+    """Yield clock changes. One probe a day finds all: since 1970, none came within six days of another."""
     probes = [*range(low - 1, high - 1, _PROBE), high - 1]
     offsets = [_offset(probe, zone) for probe in probes]
     for (earlier, before), (later, offset) in pairwise(zip(probes, offsets, strict=True)):

@@ -17,7 +17,7 @@ document.addEventListener("input", (event) => {
   if (!event.target.form || event.target.form !== editor()) return;
   isChanged = isUnseen = true;
   touch(event.target.name);
-  if (/^step-\d+-name$/.test(event.target.name)) call(event.target.closest("[data-step]"), event.target.value);
+  if (/^steps-\d+-name$/.test(event.target.name)) call(event.target.closest("[data-step]"), event.target.value);
   htmx.trigger(editor(), "preview");
 });
 
@@ -45,7 +45,7 @@ function press(command) {
 }
 
 window.addEventListener("beforeunload", (event) => { if (isChanged) event.preventDefault(); });
-// Whoever comes back may have defined what was missing.
+// A secret or template that was missing may have been defined in another tab.
 window.addEventListener("focus", () => { if (document.querySelector("#editor [data-secret]")) htmx.trigger(editor(), "preview"); });
 document.addEventListener("submit", (event) => { if (event.target === editor()) isChanged = false; });
 document.addEventListener("click", (event) => {

@@ -23,7 +23,7 @@ function switchTheme() {
   const next = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
   localStorage.setItem("theme", next);
   document.documentElement.dataset.theme = next;
-  toast(`Theme: ${next === "auto" ? "as the system" : next}`);
+  toast(`Theme: ${next === "auto" ? "system" : next}`);
 }
 
 function toast(text, tone = "") {
@@ -35,10 +35,10 @@ function toast(text, tone = "") {
   document.getElementById("toasts").append(note);
 }
 
-// Errors stay until they are dismissed. The stylesheet says how long the others do, and stops while one is read.
+// Errors stay until dismissed. The stylesheet sets how long other toasts stay, and pauses while one is hovered.
 document.addEventListener("animationend", (event) => { if (event.animationName === "toast-ends") event.target.remove(); });
 
-// The clipboard is there only over HTTPS and on this machine; a selection works everywhere.
+// The clipboard API needs HTTPS or localhost; copying a selection works everywhere.
 async function copy(button) {
   const source = button.dataset.copy ? document.querySelector(button.dataset.copy) : button.previousElementSibling;
   const text = source.value ?? source.textContent.trim();
@@ -55,7 +55,7 @@ async function copy(button) {
   toast("Copied");
 }
 
-// From a list of mistakes to the field, which may be folded away.
+// Go from the error summary to a field, and open the details that contain it.
 function goTo(id) {
   const place = document.getElementById(id);
   for (let each = place?.closest("details"); each; each = each.parentElement.closest("details")) each.open = true;
@@ -106,19 +106,19 @@ document.addEventListener("change", (event) => {
   for (const box of all.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = all.checked;
 });
 
-// Nobody looks at a hidden tab, and nothing is redrawn while somebody types or decides in it.
+// Do not poll in a hidden tab, and do not redraw a part in which the user types or decides.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const polls = event.detail.elt.hasAttribute("data-poll") && !event.detail.requestConfig.triggeringEvent;
   if (polls && (document.hidden || isBusy(event.detail.target))) event.preventDefault();
 });
 document.addEventListener("htmx:beforeSwap", (event) => {
-  // A link in a part that polls would inherit how that part is swapped, and take the dialogue away.
+  // A link in a polling part would inherit its swap style, and replace the dialogue.
   if (event.detail.target.id === "dialog-body") event.detail.swapOverride = "innerHTML";
   if (event.detail.elt.hasAttribute("data-poll") && isBusy(event.detail.target)) event.detail.shouldSwap = false;
 });
 
-// The browser scrolls along with what is in view. While that is replaced, there is twice as much of it, and it
-// would end up at the end of the page. What stands beside the content does not move it.
+// While content is replaced, the page is longer for a moment, and scroll anchoring would move it to its end.
+// Replacing an aside does not move the page.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target.closest("aside")) return;
   const { style } = document.documentElement;
@@ -142,11 +142,11 @@ document.addEventListener("htmx:afterSwap", (event) => {
   watchBoxes();
 });
 document.addEventListener("htmx:responseError", (event) => {
-  toast(`That did not work (${event.detail.xhr.status}). Load the page again.`, "error");
+  toast(`The request failed (${event.detail.xhr.status}). Reload the page and try again.`, "error");
 });
 document.addEventListener("htmx:sendError", () => toast("JIM cannot be reached. Trying again."));
 
-// What is wider than its box says so.
+// Mark boxes whose content is wider than they are.
 const boxes = new ResizeObserver((entries) => {
   for (const { target } of entries) target.toggleAttribute("data-overflows", target.scrollWidth > target.clientWidth);
 });
@@ -154,7 +154,7 @@ function watchBoxes() {
   for (const box of document.querySelectorAll(".scroll")) boxes.observe(box);
 }
 
-// How far away a time is changes while one looks at it.
+// Keep relative times up to date.
 function tell() {
   for (const time of document.querySelectorAll("time[data-relative]")) {
     const text = distance((new Date(time.dateTime) - Date.now()) / 1000);
@@ -188,11 +188,11 @@ function span(seconds) {
   return counts.slice(first, first + most).filter((each) => each.count).map((each) => `${each.count} ${each.unit}`).join(" ");
 }
 
-// Signing in brings the zone along; later, a button offers it.
+// Send the browser's time zone when signing in; later, offer it with a button.
 for (const each of document.querySelectorAll("[data-browser-zone]")) {
   each.value = BROWSER_ZONE;
   if (each.type === "submit" && BROWSER_ZONE !== document.documentElement.dataset.zone) {
-    each.textContent = `Use ${BROWSER_ZONE}, as this browser`;
+    each.textContent = `Use this browser's time zone, ${BROWSER_ZONE}`;
     each.form.hidden = false;
   }
 }

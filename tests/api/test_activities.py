@@ -13,7 +13,7 @@ from django.test import Client
 from activities.models import Activity
 from api.models import ApiToken
 from api.resources.activities import Activities
-from execution.loops.recorder import Said, write
+from execution.loops.recorder import StepOutput, write
 from operations.initiator import Initiator
 from tests.api.calling import Caller, fields
 from tests.base import NOW, claim, end, enqueue, make_worker, run_until_idle, start, step
@@ -43,7 +43,7 @@ class TestHistory:
         assert api.get("activities", cursor="abc", text="x").status_code == 400
 
     def test_a_rare_one_is_looked_for_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Activities, "times", Activities.times._replace(reach=10))
+        monkeypatch.setattr(Activities, "history_range", Activities.history_range._replace(reach=10))
         api, straws = Caller("Viewer"), [f"straw {number}" for number in range(25)]
         enqueue(step("needle"), *map(step, straws))
         seen, url = [], "/api/v1/activities?text=straw&limit=2"
@@ -143,7 +143,7 @@ def test_what_is_followed_ends_when_its_reader_may_not_read_it_any_more(what: st
         api.client.force_login(api.user)
     enqueue(step("talk"))
     [held] = claim(worker)
-    said = Said(held.activity_id, lambda: NOW)
+    said = StepOutput(held.activity_id, lambda: NOW)
     said.output("stdout", ["seen"])
     write([said], worker_id=worker.pk)
     answer = api.get(f"activities/{held.activity_id}/output", follow="true")
@@ -160,7 +160,7 @@ def test_what_is_followed_comes_as_it_is_written() -> None:
     api, worker = Caller("Viewer"), make_worker()
     enqueue(step("talk"))
     [held] = claim(worker)
-    said = Said(held.activity_id, lambda: NOW)
+    said = StepOutput(held.activity_id, lambda: NOW)
     answer = api.get(f"activities/{held.activity_id}/output", follow="true", form="ndjson")
     coming: Iterator[bytes] = iter(answer.streaming_content)
 

@@ -63,7 +63,7 @@ def follow_a_schedule(call: Calls, models: Any) -> None:
     steps = [step("talk", 0, "talk"), step("answer", 1, "result")]
     body = models.NewScheduleRequest.from_dict({"name": "Hello", "steps": steps})
     schedule = str(call("schedules", "create", body=body).id)
-    once: dict[str, Any] = {"body": models.RunWritingRequest(), "idempotency_key": "once"}
+    once: dict[str, Any] = {"body": models.RunOptionsRequest(), "idempotency_key": "once"}
     run = call("schedules", "run", schedule, **once)
     assert call("schedules", "run", schedule, **once).execution == run.execution
 

@@ -34,7 +34,7 @@ def define(count: int) -> None:
 def test_a_body_that_cannot_be_read() -> None:
     api = Caller()
     for body, media_type, code, said in (
-        ("{", "application/json", 400, "no proper JSON"),
+        ("{", "application/json", 400, "not valid JSON"),
         ("[1]", "application/json", 400, "must be a JSON object"),
         ('{"size": 1, "size": 2}', "application/json", 400, "appears twice"),
         (b"\xff", "application/json", 400, "not UTF-8"),
@@ -194,7 +194,7 @@ def test_a_token_reaches_no_further_than_its_user_and_its_scopes() -> None:
     api = Caller(scopes=["view"])
     assert api.get("limits").status_code == 200
     response = api.post("limits", LIMIT)
-    assert (response.status_code, "outside the scopes" in response.json()["detail"]) == (403, True)
+    assert (response.status_code, "scopes of this token (view)" in response.json()["detail"]) == (403, True)
 
 
 def test_a_session_has_to_prove_that_it_is_no_other_page() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from api.metrics import Look
+from api.metrics import MetricsCollector
 from database import clock
 from tests.addresses import described
 from tests.api.serving import serving, token_of
@@ -49,7 +49,7 @@ def test_the_examples_run_as_they_are_shown() -> None:
 
 
 def assert_like(found: Any, shown: Any, where: str) -> None:
-    """Whatever is shown is there; an answer may have more fields."""
+    """Compare a response with the shown one; a response may have more fields."""
     if shown == ANYTHING:
         return
     if isinstance(shown, dict):
@@ -66,7 +66,7 @@ def assert_like(found: Any, shown: Any, where: str) -> None:
 
 @pytest.mark.django_db
 def test_every_metric_and_every_resource_is_in_the_guide() -> None:
-    names = {metric.name for metric in Look(NOW).collect()}
+    names = {metric.name for metric in MetricsCollector(NOW).collect()}
     assert {name for name in names if name not in guide()} == set()
     named = {path.split("/")[3] for path in described() if path.startswith("/api/v1/")}
     assert named

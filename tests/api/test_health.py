@@ -34,7 +34,7 @@ class TestHealth:
         with django_assert_max_num_queries(6):
             answer = Client().get("/api/v1/health/ready")
         assert (answer.status_code, answer.json()["status"]) == (200, "ready")
-        assert answer.json()["checks"]["workers"] == {"ok": True, "detail": "1 alive, with 100 seats."}
+        assert answer.json()["checks"]["workers"] == {"ok": True, "detail": "1 running, with 100 seats."}
 
     def test_each_check_says_what_is_missing_and_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
         make_worker(clock.now() - seconds(3600))
@@ -48,7 +48,7 @@ class TestHealth:
         recovery.bury_expired(clock.now() - seconds(600))
         monkeypatch.setattr(health, "_shipped", lambda: frozenset({("execution", "9999_later")}))
         checks = Client().get("/api/v1/health/ready").json()["checks"]
-        assert "None has ticked for 10 min" in checks["scheduler"]["detail"]
+        assert "No scheduler has run for 10 min" in checks["scheduler"]["detail"]
         assert (checks["migrations"]["ok"], "migrate" in checks["migrations"]["detail"]) == (False, True)
 
     def test_without_a_database_nothing_is_ready_and_no_secret_is_told(
@@ -61,7 +61,7 @@ class TestHealth:
         answer = Client().get("/api/v1/health/ready")
         assert answer.status_code == 503
         assert "hunter2" not in answer.content.decode()
-        assert answer.json()["checks"]["database"]["detail"] == "The database cannot be reached."
+        assert answer.json()["checks"]["database"]["detail"] == "The database is unreachable."
 
 
 class TestMetrics:
@@ -86,7 +86,7 @@ class TestMetrics:
         wanted = {
             **dict.fromkeys(("jim_tasks ldap queued", "jim_tasks ldap waiting", "jim_workers"), 1),
             **dict.fromkeys(("jim_executions_running", "jim_executions_ended_last_hour failed"), 1),
-            **dict.fromkeys(("jim_schedules running", "jim_schedule_occurrences_total started"), 2),
+            **dict.fromkeys(("jim_schedules active", "jim_schedule_occurrences_total started"), 2),
             **dict.fromkeys(("jim_schedules_overdue", "jim_webhook_deliveries_pending"), 0),
             "jim_worker_seats": 100,
             "jim_execution_seconds_last_hour_bucket +Inf": 1,

@@ -70,7 +70,7 @@ def test_why_it_did_not_run() -> None:
     api = Caller("Viewer")
     answer = api.get(f"schedules/{schedule.pk}/why", at="2026-11-20T03:00:00Z").json()
     assert answer["at"] == "2026-11-20T03:00:00Z"
-    assert "no rule gives this time" in answer["sentence"]
+    assert "no rule matches this time" in answer["sentence"]
     unescaped = f"/api/v1/schedules/{schedule.pk}/why?at=2026-11-20T03:00:00+01:00"
     assert api.client.get(unescaped).json()["at"] == "2026-11-20T02:00:00Z"
     for wrong in ("", "yesterday", "2026-13-01T00:00:00Z"):

@@ -42,7 +42,7 @@ def test_a_schedule_is_defined_as_a_person_writes_it() -> None:
     }
     assert [each["name"] for each in body["steps"]] == ["fetch", "load"]
     assert body["state"]["sentence"] == "At 02:30 every day, Europe/London"
-    assert body["state"]["summary"] == "running"
+    assert body["state"]["summary"] == "active"
     assert len(body["overview"]["upcoming"]) == 10
     assert api.get(f"schedules/{body['id']}").json() == body
 
@@ -103,10 +103,10 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"memo": {"owner": 1}}, "memo.owner", "text"),
     ({"steps": []}, "steps", "at least 1"),
     ({"steps": [FETCH | {"index": "1"}]}, "steps.0.index", "whole number"),
-    ({"steps": [FETCH | {"colour": "red"}]}, "steps.0.colour", "no such field"),
-    ({"steps": [FETCH | {"step_type": "magic"}]}, "steps.0.step_type", "no step type “magic”"),
+    ({"steps": [FETCH | {"colour": "red"}]}, "steps.0.colour", "Unknown field"),
+    ({"steps": [FETCH | {"step_type": "magic"}]}, "steps.0.step_type", "Unknown step type “magic”"),
     ({"steps": [FETCH, FETCH]}, "steps.1.name", "another step has this name"),
-    ({"steps": [{"name": "a", "template": "none"}]}, "steps.0.template", "no template “none”"),
+    ({"steps": [{"name": "a", "template": "none"}]}, "steps.0.template", "unknown template “none”"),
     ({"remaining": 10**30}, "remaining", "less than or equal"),
 ]
 
@@ -188,7 +188,7 @@ NARROWED: list[tuple[dict[str, Any], set[str]]] = [
     ({"tag": ["a", "c"]}, set()),
     ({"last_outcome": "failed"}, {"failing"}),
     ({"is_overdue": "true"}, {"overdue"}),
-    ({"is_overdue": "false", "status": "running"}, {"plain", "tagged", "broken", "manual"}),
+    ({"is_overdue": "false", "status": "active"}, {"plain", "tagged", "broken", "manual"}),
     ({"is_paused_by_failures": "true"}, {"failing"}),
     ({"is_broken": "true"}, {"broken"}),
     ({"overlap": "allow_all"}, {"manual"}),

@@ -165,7 +165,7 @@ class TestTheQueue:
         assert moved.json() == {"moved": 2}
         claim(make_worker())
         refused = api.post(f"{path}/front")
-        assert (refused.status_code, "nothing was changed" in refused.json()["detail"]) == (409, True)
+        assert (refused.status_code, "Nothing was changed" in refused.json()["detail"]) == (409, True)
 
 
 class TestEnding:

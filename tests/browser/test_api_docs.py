@@ -20,7 +20,7 @@ def test_the_api_is_described_to_people_without_anything_from_elsewhere(
 
     admin_page.on("requestfinished", look)
     admin_page.goto(f"/api/v1/{path}")
-    expect(admin_page.get_by_text("Who asks.").first).to_be_visible()
+    expect(admin_page.get_by_text("Authentication.").first).to_be_visible()
     assert elsewhere == []
 
 

@@ -28,16 +28,16 @@ def test_a_schedule_with_parallel_steps_is_made_and_previewed(admin_page: Page) 
     expect(preview.locator("tbody tr")).to_have_count(10)
     for number, name in enumerate(("fetch", "left", "right"), 1):
         page.locator("#add-step").click()
-        expect(page.locator(f"#id_step-{number}-name")).to_be_focused()
+        expect(page.locator(f"#id_steps-{number - 1}-name")).to_be_focused()
         page.keyboard.type(name)
-        runs = page.locator(f"#id_step-{number}-runs")
+        runs = page.locator(f"#id_steps-{number - 1}-runs")
         runs.focus()
         before = runs.evaluate(PLACE)
         runs.select_option("type:wait")
-        expect(page.locator(f"#id_step-{number}-config-duration")).to_be_visible()
+        expect(page.locator(f"#id_steps-{number - 1}-config-duration")).to_be_visible()
         expect(runs).to_be_focused()
         assert abs(runs.evaluate(PLACE)["top"] - before["top"]) <= 1
-        page.locator(f"#id_step-{number}-config-duration").fill("1s")
+        page.locator(f"#id_steps-{number - 1}-config-duration").fill("1s")
     page.get_by_role("button", name="Join right to the group before").click()
     expect(preview).to_contain_text(re.compile(r"left\s+beside\s+right"))
     page.get_by_role("button", name="Create schedule").click()
@@ -72,7 +72,7 @@ AT_ONCE = """([field, value, heard]) => document.addEventListener("htmx:afterSwa
     ("button", "field", "value", "heard", "shown"),
     [
         ("Days and times", "[name$=-times]", "7 o'clock", "input", "is not a time of day"),
-        ("Add a step", "[name$=-runs]", "type:wait", "change", "For how long"),
+        ("Add a step", "[name$=-runs]", "type:wait", "change", "Duration"),
     ],
 )
 def test_what_is_done_as_soon_as_the_form_is_drawn_anew_is_heard(
@@ -89,13 +89,13 @@ def test_steps_are_moved_with_the_keyboard_alone(admin_page: Page) -> None:
     page = admin_page
     schedule = make_schedule(step("first"), step("second", 1), step("third", 2))
     page.goto(f"/schedules/{schedule.pk}/edit")
-    page.locator("#step-3-earlier").focus()
+    page.locator("#steps-2-earlier").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#editor-status")).to_have_text("“third” is now in group 2 of 3, on its own.")
-    expect(page.locator("#step-3-earlier")).to_be_focused()
+    expect(page.locator("#steps-2-earlier")).to_be_focused()
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
-    expect(page.locator("#step-3-join")).to_be_focused()
+    expect(page.locator("#steps-2-join")).to_be_focused()
     page.keyboard.press("Space")
     expect(page.locator("#editor-status")).to_have_text("“third” is now in group 1 of 2, beside “first”.")
     page.locator("#do-save").focus()
@@ -109,7 +109,7 @@ def test_a_step_is_dragged_beside_another(admin_page: Page) -> None:
     page = admin_page
     schedule = make_schedule(step("first"), step("second", 1), step("third", 2))
     page.goto(f"/schedules/{schedule.pk}/edit")
-    page.locator("[data-step='3'] .handle").drag_to(page.locator("[data-step='1'] summary").first)
+    page.locator("[data-step='2'] .handle").drag_to(page.locator("[data-step='0'] summary").first)
     expect(page.get_by_text("2 steps side by side")).to_be_visible()
     expect(page.locator(".group").first.locator(".step")).to_have_count(2)
 
@@ -124,31 +124,31 @@ class Use(NamedTuple):
 
 
 USES = [
-    Use("#id_step-3-runs", "choose type:http"),
-    Use("#id_step-3-runs", "press ArrowDown"),
-    Use("#id_step-3-runs", "choose template:Export"),
-    Use("[value='json.3']", "click"),
-    Use("#step-3-earlier", "click"),
-    Use("#step-2-later", "press Enter", "#step-2-earlier"),  # it is the last one now
-    Use("#step-2-join", "press Enter"),
-    Use("#step-2-earlier", "press Enter", "#step-2-later"),  # it is the first one now
-    Use("[value='remove-step.2']", "click", "[value='remove-step.3']"),
-    Use("[value='remove-step.3']", "press Enter", "[value='remove-step.2']"),
-    Use("[value='copy-step.2']", "press Enter", "#id_step-4-name"),
-    Use("[value='add-step.1']", "click", "#id_step-4-name"),
-    Use("#add-step", "press Enter", "#id_step-4-name"),
-    Use("#add-rule-cron", "click", "#id_rule-2-expression"),
-    Use("[value='chip.1.0 * * * *']", "click"),
-    Use("[value='remove-rule.1']", "press Enter", "#add-rule-week"),
-    Use("#add-exclusion-dates", "press Enter", "#id_exclusion-2-first"),
-    Use("[value='remove-exclusion.1']", "click", "#add-exclusion-shared"),
-    Use("#id_exclusion-1-calendar", "choose Days off"),
+    Use("#id_steps-2-runs", "choose type:http"),
+    Use("#id_steps-2-runs", "press ArrowDown"),
+    Use("#id_steps-2-runs", "choose template:Export"),
+    Use("#id_steps-2-as_json", "click"),
+    Use("#steps-2-earlier", "click"),
+    Use("#steps-1-later", "press Enter", "#steps-1-earlier"),  # it is the last one now
+    Use("#steps-1-join", "press Enter"),
+    Use("#steps-1-earlier", "press Enter", "#steps-1-later"),  # it is the first one now
+    Use("[value='remove-step.1']", "click", "[value='remove-step.2']"),
+    Use("[value='remove-step.2']", "press Enter", "[value='remove-step.1']"),
+    Use("[value='copy-step.1']", "press Enter", "#id_steps-3-name"),
+    Use("[value='add-step.0']", "click", "#id_steps-3-name"),
+    Use("#add-step", "press Enter", "#id_steps-3-name"),
+    Use("#add-rule-cron", "click", "#id_rules-1-expression"),
+    Use("[value='chip.0.0 * * * *']", "click"),
+    Use("[value='remove-rule.0']", "press Enter", "#add-rule-week"),
+    Use("#add-exclusion-dates", "press Enter", "#id_exclude-1-first"),
+    Use("[value='remove-exclusion.0']", "click", "#add-exclusion-shared"),
+    Use("#id_exclude-0-calendar", "choose Days off"),
     Use("#id_time_zone", "fill Mars/Phobos"),
     Use("#id_description", "fill It is mended as the preview comes."),
     Use("#id_name", "press Enter"),  # which checks
     Use("#do-check", "press Enter"),
-    Use("#id_step-3-runs", "choose type:http", width=390),
-    Use("#add-step", "click", "#id_step-4-name", width=390),
+    Use("#id_steps-2-runs", "choose type:http", width=390),
+    Use("#add-step", "click", "#id_steps-3-name", width=390),
 ]
 # As much above it as before; the control itself, or what has the focus instead, is there to be seen.
 PLACE = """(element) => {
@@ -183,10 +183,10 @@ def test_what_is_used_stays_in_its_place_with_the_focus(admin_page: Page, use: U
 def test_a_drop_keeps_the_page_where_it_is(admin_page: Page) -> None:
     page, said = admin_page, complaints_of(admin_page)
     open_editor(page)
-    page.locator("#step-1-earlier").evaluate(PUT, 200)
+    page.locator("#steps-0-earlier").evaluate(PUT, 200)
     before = page.evaluate("scrollY")
     page.evaluate(COUNT_ANSWERS)
-    page.locator("[data-step='2'] .handle").drag_to(page.locator("[data-step='1'] summary").first)
+    page.locator("[data-step='1'] .handle").drag_to(page.locator("[data-step='0'] summary").first)
     expect(page.get_by_text("2 steps side by side")).to_be_visible()
     page.wait_for_function("() => window.answers > 0")
     assert abs(page.evaluate("scrollY") - before) <= 1
@@ -197,11 +197,11 @@ def test_choosing_the_type_of_a_template_keeps_the_page_where_it_is(admin_page: 
     page, said = admin_page, complaints_of(admin_page)
     page.set_viewport_size({"width": 1280, "height": 400})
     page.goto("/templates/new")
-    control = page.locator("#id_step-1-runs")
+    control = page.locator("#id_runs")
     control.evaluate(PUT, 200)
     before = control.bounding_box()
-    act(page, Use("#id_step-1-runs", "choose type:http"))
-    expect(page.locator("#id_step-1-config-url")).to_be_visible()
+    act(page, Use("#id_runs", "choose type:http"))
+    expect(page.locator("#id_config-url")).to_be_visible()
     expect(control).to_be_focused()
     assert control.bounding_box() == before
     assert said == []
@@ -211,14 +211,14 @@ def test_a_refused_save_leads_to_each_field(admin_page: Page) -> None:
     page = admin_page
     open_editor(page)
     page.locator("#id_time_zone").fill("London")
-    page.locator("#step-3-failing > summary").click()
-    page.locator("#id_step-3-max_retries").fill("many")
+    page.locator("#steps-2-failing > summary").click()
+    page.locator("#id_steps-2-max_retries").fill("many")
     page.locator("#do-save").click()
     expect(page.locator("#mistakes")).to_be_focused()
     expect(page.locator("#mistakes-title")).to_have_text("2 fields need fixing")
     assert page.locator("#mistakes").evaluate(PLACE)["seen"]
-    page.locator("#step-3-open").evaluate("(details) => { details.open = false; }")
-    for link, control in (("third: Retries", "#id_step-3-max_retries"), ("Time zone", "#id_time_zone")):
+    page.locator("#steps-2-open").evaluate("(details) => { details.open = false; }")
+    for link, control in (("third: Retries", "#id_steps-2-max_retries"), ("Time zone", "#id_time_zone")):
         page.locator("#mistakes").get_by_role("link", name=link).click()
         check_wrong(page, control)
         assert page.locator(control).evaluate(PLACE)["seen"]
@@ -234,16 +234,16 @@ def test_a_refused_save_leads_to_each_field(admin_page: Page) -> None:
 def test_a_check_is_answered_also_if_all_is_well(admin_page: Page) -> None:
     page = admin_page
     open_editor(page)
-    page.locator("#id_step-3-config-function").fill("tests.work.noop ")
-    page.locator("#id_step-3-config-function").fill("tests.work.noop")
+    page.locator("#id_steps-2-config-function").fill("tests.work.noop ")
+    page.locator("#id_steps-2-config-function").fill("tests.work.noop")
     page.locator("#do-check").click()
     expect(page.locator("#editor-sentence")).to_contain_text("No problems found")
     expect(page.locator("#editor-status")).to_contain_text("No problems found")
-    page.locator("#id_step-3-config-function").fill("tests.wrok.noop")
+    page.locator("#id_steps-2-config-function").fill("tests.wrok.noop")
     page.locator("#do-check").click()
     expect(page.locator("#warnings")).to_be_focused()
     page.locator("#warnings a").click()
-    expect(page.locator("#id_step-3-config-function")).to_be_focused()
+    expect(page.locator("#id_steps-2-config-function")).to_be_focused()
 
 
 # Of each page with a form: its address, and what is wrong when it is sent as it is.
@@ -295,7 +295,7 @@ def open_editor(page: Page) -> None:
     spec = {"cron": ["0 3 * * *"], "exclude": [{"calendar": "Days off"}]}
     schedule = make_schedule(step("first"), step("second", 1), step("third", 2), spec=spec)
     page.goto(f"/schedules/{schedule.pk}/edit")
-    page.locator("#step-3-open > summary").click()
+    page.locator("#steps-2-open > summary").click()
 
 
 def act(page: Page, use: Use) -> None:

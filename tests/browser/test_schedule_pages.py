@@ -30,10 +30,10 @@ def test_somebody_signs_in_and_finds_out_why_a_run_did_not_happen(admin_page: Pa
     admin_page.get_by_role("link", name="Ledger").click()
     expect(admin_page.get_by_text("on request of ada")).to_be_visible()
     admin_page.get_by_role("link", name="Why?").last.click()
-    expect(admin_page.get_by_text("It was skipped on request of ada.")).to_be_visible()
+    expect(admin_page.get_by_text("Skipped on request of ada.")).to_be_visible()
     admin_page.get_by_label("Time").fill("2998-01-04T09:30:00")
     admin_page.get_by_role("button", name="Why?").click()
-    expect(admin_page.get_by_text("no rule gives this time")).to_be_visible()
+    expect(admin_page.get_by_text("no rule matches this time")).to_be_visible()
 
 
 @pytest.mark.browser_context_args(timezone_id="Asia/Tokyo")
@@ -46,7 +46,7 @@ def test_a_browser_brings_its_time_zone_when_somebody_signs_in_and_offers_it_lat
     expect(admin_page.get_by_label("From (Asia/Tokyo)")).to_be_visible()
     admin_page.get_by_text("ada", exact=True).click()
     admin_page.get_by_role("link", name="Time zone: Asia/Tokyo").click()
-    offer = admin_page.get_by_role("button", name="Use Asia/Tokyo")
+    offer = admin_page.get_by_role("button", name="Asia/Tokyo")
     expect(offer).to_be_hidden()
     admin_page.get_by_label("Time zone").select_option("Europe/London")
     admin_page.get_by_role("button", name="Save").click()
@@ -64,23 +64,23 @@ def test_a_range_is_backfilled_after_a_look_at_what_it_would_do(admin_page: Page
     dialogue.get_by_label("From").fill("2026-11-02T00:00:00")
     dialogue.get_by_label("To").fill("2026-11-08T00:00:00")
     dialogue.get_by_label("All times").check()
-    dialogue.get_by_role("button", name="Show what it would do").click()
+    dialogue.get_by_role("button", name="Preview").click()
     expect(dialogue.get_by_text("5 of 5 times in the range")).to_be_visible()
     assert Backfill.objects.count() == 0
     dialogue.get_by_role("button", name="Backfill").click()
-    expect(admin_page.get_by_text("is on its way")).to_be_visible()
-    expect(admin_page.locator("#backfill")).to_contain_text("5 not looked at yet")
+    expect(admin_page.get_by_text("has been queued")).to_be_visible()
+    expect(admin_page.locator("#backfill")).to_contain_text("5 not reached yet")
     Backfill.objects.get().generate(clock.now())
     expect(admin_page.locator("#backfill")).to_contain_text("5 waiting")
     expect(admin_page.locator("#backfill [data-row-link]")).to_have_count(5)
-    expect(admin_page.get_by_text("None of its times has come up yet.")).to_have_count(0)
+    expect(admin_page.get_by_text("No times yet.")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_plan_wider_than_the_page_scrolls_in_its_box_and_says_so(admin_page: Page, width: int) -> None:
     steps = [step(f"Step {index}", index) for index in range(8)]
     schedule = make_schedule(*steps, name="Wide", now=clock.now())
-    hint = admin_page.get_by_text("Scroll sideways to see all of it")
+    hint = admin_page.get_by_text("Scroll sideways to see the whole")
     admin_page.set_viewport_size({"width": width, "height": 800})
     admin_page.goto(schedule.get_absolute_url())
     expect(hint).to_be_visible()

@@ -106,7 +106,7 @@ def test_cancel_and_terminate_ask_first_and_leave_alone_what_has_ended(client: C
     assert fresh(execution).cancel_requested_at is None
     assert "is being cancelled" in told(client, client.post(cancel, {"reason": "too slow"}))
     assert fresh(execution).state == "cancelling"
-    assert "is terminated" in told(client, client.post(terminate, {"reason": "now"}))
+    assert "was terminated" in told(client, client.post(terminate, {"reason": "now"}))
     execution = fresh(execution)
     assert (execution.status, execution.error) == ("cancelled", "now")
     recorded = Activity.objects.filter(target_type="execution").order_by("pk")
@@ -114,7 +114,7 @@ def test_cancel_and_terminate_ask_first_and_leave_alone_what_has_ended(client: C
     assert {each.initiator_name for each in recorded} == {"superuser"}
     before = everything()
     for url in (cancel, terminate):
-        assert "has ended already" in told(client, client.post(url, {"reason": ""}))
+        assert "has already ended" in told(client, client.post(url, {"reason": ""}))
     assert everything() == before
 
 
@@ -161,7 +161,7 @@ class TestTheQueue:
         order = [claim(worker, limit=1, now=clock.now())[0] for _ in range(3)]
         assert [each.name for each in order] == ["c", "b", "a"]
         response = client.post(operation("execution_workertask", "front", a.pk))
-        assert "started meanwhile" in told(client, response)
+        assert "started in the meantime" in told(client, response)
         break_down(worker, order[2], now=clock.now())
         assert fresh(a).is_delayed is True
         client.post(operation("execution_workertask", "hasten", a.pk))
@@ -172,7 +172,7 @@ class TestTheQueue:
         url = operation("schedules_tasktemplate", "run", template.pk)
         assert sign_in("author").post(url).status_code == 403
         for _ in range(2):  # a page that is sent twice
-            assert "A job of “Report” is queued." in told(client, client.post(url, {"key": "once"}))
+            assert "A job from “Report” was queued." in told(client, client.post(url, {"key": "once"}))
         assert run_until_idle(now=clock.now()) == ["Report"]
         template.archive(initiator=SOMEBODY, now=NOW)
         assert "is archived" in told(client, client.post(url, {"key": "other"}))
@@ -185,7 +185,7 @@ class TestRetry:
         assert execution.schedule is not None
         trigger(execution.schedule, initiator=SOMEBODY, now=NOW)
         run_until_idle()
-        assert "Retry what failed" in text_of(client, "execution", execution.pk)
+        assert "Retry failed steps" in text_of(client, "execution", execution.pk)
         url = operation("execution_execution", "retry", execution.pk)
         for _ in range(2):
             response = client.post(url, {"key": "once"})

@@ -6,7 +6,7 @@ import pytest
 
 from activities.models import Activity
 from execution.models import Execution, WorkerTask
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -134,7 +134,7 @@ def test_a_failure_stops_it_says_which_step_and_why_and_closes_the_rest_with_a_r
 
 
 def test_advancing_or_recovering_what_runs_or_has_ended_changes_nothing() -> None:
-    execution, worker, tasks = start(step("a"), step("b", 1)), make_worker(), list[Held]()
+    execution, worker, tasks = start(step("a"), step("b", 1)), make_worker(), list[ClaimedTask]()
     for _ in range(2):
         before = everything()
         assert Execution.objects.advance([fresh(execution)], now=NOW + seconds(60)) == []

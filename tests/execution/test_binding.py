@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from activities.models import Activity
 from execution.loops.invoker import trigger
 from execution.models import Execution
-from execution.steps.binding import Shown, bind, shown
+from execution.steps.binding import FilledConfig, bind, shown
 from schedules.models import Secret
 from tests.base import (
     NOW,
@@ -156,7 +156,7 @@ class TestValues:
 class TestShown:
     """The input of a step for people: like the step's own, without secrets, and as far as it is known."""
 
-    def look(self, execution: Execution) -> Shown:
+    def look(self, execution: Execution) -> FilledConfig:
         line = execution.plan["steps"][-1]
         rows = Activity.objects.filter(parent=execution.activity_id).order_by("attempt")
         attempts = {each.task_key: each for each in rows if each.task_key}
@@ -221,14 +221,17 @@ class TestProblems:
         end(worker, *claim(worker), result=1)
         Activity.objects.filter(target_name="fetch").delete()
         (task,) = claim(worker)
-        assert bind([task])[task.pk].problem.endswith("there is no record of step “fetch”")
+        assert bind([task])[task.pk].problem.endswith("no record of step “fetch” was found")
 
     def test_a_secret_that_was_deleted_meanwhile_is_not_retried(self, token: Secret) -> None:
         execution = start(use("{{ secrets.token }}", index=0, max_retries=3))
         Secret.objects.all().delete()
         run_until_idle()
         (activity,) = attempts(execution, "use")
-        assert "there is no secret “token” any more; define it again, or change the step" in activity.error
+        assert (
+            "the secret “token” does not exist any more; define it again, or change the step"
+            in activity.error
+        )
 
     def test_a_secret_that_no_key_fits_is_retried(self, token: Secret, settings: Any) -> None:
         execution = start(use("{{ secrets.token }}", index=0, max_retries=3))

@@ -70,7 +70,7 @@ class TestStored:
         fresh(execution).save()
         assert stored("plan", "execution_execution")["steps"] == [first, second]
         assert [line["continue_on_failure"] for line in fresh(execution).plan["steps"]] == [True, False]
-        (held,) = Execution.objects.hold([execution.pk])
+        (held,) = Execution.objects.lock_and_read([execution.pk])
         assert held.plan == fresh(execution).plan
 
     @pytest.mark.parametrize(("length", "remembered"), [(10, 1), (100_000, 0)])
@@ -78,6 +78,6 @@ class TestStored:
         execution_queryset.kept_plan.cache_clear()
         started = start(step("a", kwargs={"value": "x" * length}), step("b", 1))
         for _ in range(2):
-            (held,) = Execution.objects.hold([started.pk])
+            (held,) = Execution.objects.lock_and_read([started.pk])
             assert held.plan == fresh(started).plan
         assert execution_queryset.kept_plan.cache_info().currsize == remembered

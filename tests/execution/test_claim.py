@@ -7,13 +7,13 @@ import uuid
 import pytest
 
 from execution.models import Worker, WorkerTask
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from tests.base import NOW, SOMEBODY, claim, everything, make_worker, queue, row, seconds, start, step
 
 pytestmark = pytest.mark.django_db
 
 
-def names(tasks: list[Held]) -> list[str]:
+def names(tasks: list[ClaimedTask]) -> list[str]:
     return [task.name for task in tasks]
 
 

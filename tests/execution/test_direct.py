@@ -38,17 +38,17 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def run(*args: Any, wait: float = PATIENCE_SECONDS, **fields: Any) -> direct.Answer:
+def run(*args: Any, wait: float = PATIENCE_SECONDS, **fields: Any) -> direct.DirectResult:
     return direct.run(step(*args, **fields), initiator=SOMEBODY, timeout_seconds=wait)
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[Callable[..., Future[direct.Answer]]]:
+def elsewhere() -> Iterator[Callable[..., Future[direct.DirectResult]]]:
     """Another thread of the same process makes the request."""
     with ThreadPoolExecutor() as pool:
 
-        def ask(*args: Any, **fields: Any) -> Future[direct.Answer]:
-            def call() -> direct.Answer:
+        def ask(*args: Any, **fields: Any) -> Future[direct.DirectResult]:
+            def call() -> direct.DirectResult:
                 try:
                     return run(*args, **fields)
                 finally:
@@ -63,7 +63,7 @@ def elsewhere() -> Iterator[Callable[..., Future[direct.Answer]]]:
 def many_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four a second, though the lease is long: the last one is always old enough for the next."""
     always = property(lambda keeper: uptime() - 10, lambda keeper, at: None)
-    monkeypatch.setattr(direct.Keeper, "_beaten", always, raising=False)
+    monkeypatch.setattr(direct.SeatKeeper, "_beaten", always, raising=False)
 
 
 @pytest.fixture
@@ -180,7 +180,9 @@ class TestWaiting:
         settings.JIM_LEASE_SECONDS = 60
         first = elsewhere("first", 0, "wait_for_file", kwargs={"path": str(tmp_path / "go")})
         wait_until(lambda: is_live(taken=True))
-        with pytest.raises(direct.Busy, match="another direct request runs in pool “default”") as caught:
+        with pytest.raises(
+            direct.Busy, match="another direct request has been running in pool “default”"
+        ) as caught:
             run(wait=0)
         assert caught.value.retry_after == 5
         (tmp_path / "go").touch()
@@ -192,7 +194,7 @@ class TestWaiting:
         assert before is not None
         enqueue(step("queued"), now=now)
         before.release(now)
-        with pytest.raises(direct.Busy, match="a queued task of pool “default” goes before"):
+        with pytest.raises(direct.Busy, match="a queued task of pool “default” runs before"):
             run(wait=0.05)
 
     @pytest.mark.parametrize("taken", [False, True])
@@ -226,7 +228,7 @@ class TestLost:
         going = elsewhere("now", 0, "wait_for_ever")
         wait_until(Activity.objects.filter(message="waiting").exists)
         assert Reservation.objects.get().lapse(clock.now() + seconds(3600))
-        with pytest.raises(direct.Lost, match="given to others while it ran"):
+        with pytest.raises(direct.Lost, match="released or expired while its step ran"):
             going.result(PATIENCE_SECONDS)
         activity = Activity.objects.get()
         assert (activity.status, activity.error) == ("failed_with_error", LOST)
@@ -235,9 +237,9 @@ class TestLost:
         self, many_beats: None, elsewhere: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         interrupted = threading.Event()
-        interrupt, run_python = direct.Keeper.interrupt, Nursery.run_python
+        interrupt, run_python = direct.SeatKeeper.interrupt, Nursery.run_python
 
-        def note(keeper: direct.Keeper, reason: Any) -> None:
+        def note(keeper: direct.SeatKeeper, reason: Any) -> None:
             interrupt(keeper, reason)
             interrupted.set()
 
@@ -246,7 +248,7 @@ class TestLost:
             assert interrupted.wait(PATIENCE_SECONDS)
             return run_python(nursery, ctx)
 
-        monkeypatch.setattr(direct.Keeper, "interrupt", note)
+        monkeypatch.setattr(direct.SeatKeeper, "interrupt", note)
         monkeypatch.setattr(Nursery, "run_python", stall)
         made = {"path": str(tmp_path), "then": str(tmp_path / "begun")}
         with pytest.raises(direct.Lost):

@@ -11,8 +11,9 @@ import pytest
 from activities.models import Activity
 from execution.loops import finishing
 from execution.models import Execution, Worker, WorkerTask
-from execution.models.attempt import Finish, Held
+from execution.models.attempt import Finish
 from execution.queue import finish
+from execution.queue.request import ClaimRequest
 from execution.steps.outcome import Outcome
 from tests.base import (
     NOW,
@@ -131,11 +132,11 @@ def test_others_are_woken_for_what_is_left_of_the_next_group_and_not_for_what_wa
     execution, worker = start(step("a"), step("b", 1), step("c", 1)), make_worker()
     (first,) = claim(worker)
 
-    def then(freed: object) -> list[Held]:
+    def seats() -> ClaimRequest:
         assert queue(execution) == {"b": "queued", "c": "queued"}
-        return claim(worker, limit=len(taken)) if taken else []
+        return ClaimRequest(worker.pk, [], NOW, {"thread": len(taken), "process": 0})
 
-    WorkerTask.objects.finish([Finish(first, outcome())], worker_id=worker.pk, now=NOW, then=then)
+    WorkerTask.objects.finish([Finish(first, outcome())], worker_id=worker.pk, now=NOW, claims=seats)
     assert told == ["jim_tasks"] * is_told
     assert queue(execution) == {name: "processing" if name in taken else "queued" for name in ("b", "c")}
 

@@ -16,7 +16,7 @@ from django.db import IntegrityError, connection, transaction
 
 from activities.models import Activity
 from execution.models import Execution, Job, WorkerTask
-from execution.models.adhoc import Wanted, job_line
+from execution.models.adhoc import JobRequest, job_line
 from execution.models.planned import AT_ONCE, Planned, add
 from operations.initiator import Initiator
 from schedules.models import Refused, Step, TaskTemplate
@@ -237,7 +237,8 @@ class TestTemplates:
         self, django_assert_num_queries: Callable[[int], AbstractContextManager[object]]
     ) -> None:
         ask({"template": "Report"})
-        with django_assert_num_queries(2):
+        # Read the template, add the jobs; SQLite adds their activities by a statement of its own.
+        with django_assert_num_queries(2 if connection.vendor == "postgresql" else 3):
             ask(*[{"template": "Report"}] * 50)
 
 
@@ -282,13 +283,13 @@ class TestAllOrNothing:
         if connection.vendor == "postgresql":
             pytest.skip("PostgreSQL writes some while others are checked, and keeps nobody waiting")
         locked: list[bool] = []
-        check = Wanted.of.__func__  # type: ignore[attr-defined]
+        check = JobRequest.of.__func__  # type: ignore[attr-defined]
 
-        def noted(cls: type[Wanted], *args: Any, **options: Any) -> Wanted:
+        def noted(cls: type[JobRequest], *args: Any, **options: Any) -> JobRequest:
             locked.append(connection.in_atomic_block)
             return check(cls, *args, **options)  # type: ignore[no-any-return]
 
-        monkeypatch.setattr(Wanted, "of", classmethod(noted))
+        monkeypatch.setattr(JobRequest, "of", classmethod(noted))
         ask(*[step("job")] * (AT_ONCE + 1))
         assert locked == [False] * (AT_ONCE + 1)
 

@@ -20,7 +20,7 @@ from database import clock
 from execution.loops.invoker import trigger
 from execution.loops.scheduler import is_due, tick
 from execution.models import Execution, Worker, WorkerTask, advance
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from schedules.code_files import Library
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar, timetable
 from schedules.reconcile import Author, reconcile
@@ -115,7 +115,7 @@ class World:
             claim(self.worker, now=self.now)
         held = WorkerTask.objects.filter(worker=self.worker)
         held = held.filter(name__in=names) if names else held
-        end(self.worker, *map(Held.of, held), now=self.now)
+        end(self.worker, *map(ClaimedTask.of, held), now=self.now)
 
     def outline(self) -> dict[str, list[Any]]:
         """All that matters, without the numbers of rows."""

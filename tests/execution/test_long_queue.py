@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from execution.loops.invoker import Overlapping, invoke_soon, trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution, Worker
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -54,7 +54,7 @@ def grown(taken: dict[str, list[int]]) -> dict[str, list[int]]:
 Act = Callable[[Worker, Execution], object]
 
 
-def one(worker: Worker, now: datetime = NOW) -> list[Held]:
+def one(worker: Worker, now: datetime = NOW) -> list[ClaimedTask]:
     (task,) = claim(worker, limit=1, now=now)
     return [task]
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from execution.children.lines import LONGEST, Lines
 from execution.children.nursery import Nursery
-from execution.management.commands.runworker import log_asides
+from execution.management.commands.runworker import log_stray_messages
 from execution.steps import masking
 from execution.steps.binding import Binding
 from execution.steps.context import Context, Work
@@ -258,7 +258,7 @@ class TestWordsOfOthers:
         monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            log_asides()
+            log_stray_messages()
             warnings.warn(f"a warning about {SECRET}", stacklevel=1)
             for target in (fail_at_once, sys.exit):
                 thread = threading.Thread(target=target, name="background")
@@ -321,7 +321,7 @@ class TestSteps:
         monkeypatch.setattr(Mask, "json", fail)
         outcome, sink = run(in_thread("tell", "raise", "{{ secrets.x }}"))
         assert (outcome.status, outcome.result, outcome.traceback) == ("failed_with_error", None, "")
-        assert outcome.error == "its outcome cannot be told (MemoryError)"
+        assert outcome.error == "the outcome cannot be determined (MemoryError)"
         assert everything(outcome, sink)
 
     @pytest.mark.parametrize("isolation", ["thread", "process"])
@@ -359,7 +359,7 @@ class TestSteps:
     def test_placeholders_that_nobody_looked_up_are_not_run(self) -> None:
         work = Work("k", 1, "a step", "python", {"function": f"{HERE}.tell"}, refs=["secrets.x"])
         outcome = perform(work, Recorder(), nursery=Nursery())
-        assert outcome.error.endswith("nobody has looked up the values of its placeholders")
+        assert outcome.error.endswith("the values of its placeholders were not looked up")
 
 
 def in_thread(function: str, *args: object) -> dict[str, Any]:

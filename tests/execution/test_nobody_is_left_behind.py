@@ -62,9 +62,9 @@ def test_beside_a_snooze_that_cannot_end(monkeypatch: pytest.MonkeyPatch) -> Non
     for schedule in (behind, other):
         schedule.pause(initiator=SOMEBODY, now=NOW, until=NOW + seconds(60))
     end_snoozes(NOW + seconds(60))
-    assert (fresh(behind).status, fresh(other).status) == ("paused", "running")
+    assert (fresh(behind).status, fresh(other).status) == ("paused", "active")
     tick(NOW + seconds(60))
-    assert fresh(behind).status == "running"
+    assert fresh(behind).status == "active"
 
 
 def test_beside_a_timeout_that_the_database_refuses() -> None:

@@ -9,7 +9,7 @@ from django.db import OperationalError
 
 from activities.models import Activity, ActivityItem, OutputLine
 from execution.loops import recovery
-from execution.loops.recorder import CUT_OFF, Said, write
+from execution.loops.recorder import CUT_OFF, StepOutput, write
 from execution.models import Worker, WorkerTask
 from tests.base import NOW, SOMEBODY, claim, end, everything, make_worker, start, step
 from tests.refusing import database_that_refuses
@@ -22,13 +22,13 @@ def worker() -> Worker:
     return make_worker()
 
 
-def running(worker: Worker, *, count: int = 1) -> list[Said]:
+def running(worker: Worker, *, count: int = 1) -> list[StepOutput]:
     """The sinks of so many steps that run on this worker."""
     start(*(step(f"step {number}") for number in range(count)))
-    return [Said(task.activity_id, lambda: NOW) for task in claim(worker, limit=count)]
+    return [StepOutput(task.activity_id, lambda: NOW) for task in claim(worker, limit=count)]
 
 
-def lines(said: Said) -> list[str]:
+def lines(said: StepOutput) -> list[str]:
     return list(OutputLine.objects.filter(activity=said.activity_id).values_list("text", flat=True))
 
 
@@ -78,7 +78,7 @@ class TestTheFence:
     def test_nothing_is_added_to_what_is_no_longer_its_own(self, how: str) -> None:
         execution, worker = start(step()), make_worker()
         (task,) = claim(worker)
-        said, speaker = Said(task.activity_id, lambda: NOW), worker
+        said, speaker = StepOutput(task.activity_id, lambda: NOW), worker
         match how:
             case "another worker":
                 speaker = make_worker()

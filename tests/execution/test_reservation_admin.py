@@ -32,10 +32,10 @@ def test_people_see_who_has_which_seat_and_an_operator_frees_it() -> None:
         assert operator.post(operation("execution_reservation", "release", wrong), {}).status_code == 404
     assert operator.get(url).status_code == 200
     assert everything() == before
-    assert "is released" in told(operator, operator.post(url, {"reason": "stuck"}))
+    assert "was released" in told(operator, operator.post(url, {"reason": "stuck"}))
     assert fresh(reservation).state == "released"
     run = Activity.objects.get(operation="run")
     assert (run.status, run.message) == ("cancelled", "Its seat was released by operator.")
     record = Activity.objects.get(operation="release")
     assert (record.target_id, record.message) == (str(reservation.pk), "stuck")
-    assert "is free already" in told(operator, operator.post(url, {"reason": ""}))
+    assert "is already free" in told(operator, operator.post(url, {"reason": ""}))

@@ -170,7 +170,7 @@ class TestRunscheduler:
             at = soon(now)
             spec = {"at": [at.isoformat()]}
             snoozing.pause(initiator=SOMEBODY, now=now, until=now + seconds(1))
-            wait_until(Schedule.objects.filter(pk=snoozing.pk, status="running").exists)
+            wait_until(Schedule.objects.filter(pk=snoozing.pk, status="active").exists)
             edited.edit(token=1, initiator=SOMEBODY, now=now, changes={"spec": spec})
             new = make_schedule(spec=spec, now=now)
             for schedule in (edited, new):

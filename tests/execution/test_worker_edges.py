@@ -29,7 +29,7 @@ from execution.loops.lease import uptime
 from execution.loops.running import run_until_signal
 from execution.loops.worker import WorkerLoop
 from execution.models import Execution, Worker, WorkerTask
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from execution.models.task_queryset import WorkerTaskQuerySet
 from execution.models.worker import WorkerQuerySet
 from execution.steps.binding import Binding, LastResults, bind
@@ -87,7 +87,7 @@ def lose_the_answer_to_a_claim(
 ) -> None:
     """The next claim is committed, but the database goes away before anything of it starts."""
 
-    def away(claimed: Sequence[Held], last_results: LastResults) -> dict[int, Binding]:
+    def away(claimed: Sequence[ClaimedTask], last_results: LastResults) -> dict[int, Binding]:
         if not claimed:
             return bind(claimed, last_results)
         monkeypatch.setattr(execution.loops.runs, "bind", bind)
@@ -201,7 +201,7 @@ def after_a_pass(loop: WorkerLoop) -> WorkerLoop:
     return loop
 
 
-def refuse(*arguments: Any, **named: Any) -> list[Held]:
+def refuse(*arguments: Any, **named: Any) -> list[ClaimedTask]:
     raise OperationalError("server closed the connection unexpectedly")
 
 
@@ -248,7 +248,7 @@ class TestRest:
             loop._flush(claiming=True)
             rests, claim_more = rests_of(loop, monkeypatch), loop._claim
 
-            def claim_slowly() -> list[Held]:
+            def claim_slowly() -> list[ClaimedTask]:
                 monkeypatch.setattr(loop, "_claim", claim_more)
                 go.touch()
                 wait_until(lambda: loop.runs.ended and not loop.runs.backlog)
@@ -304,7 +304,7 @@ def stall(kind: str, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], No
         meanwhile()
         return real(*arguments)
 
-    owner: Any = execution.steps.python if kind == "in a thread" else execution.children.nursery.House
+    owner: Any = execution.steps.python if kind == "in a thread" else execution.children.nursery.ForkServer
     name = {"in a thread": "place_of_context", "in a child": "start", "a program": "start"}[kind]
     real = getattr(owner, name)
     monkeypatch.setattr(owner, name, before)

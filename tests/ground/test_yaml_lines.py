@@ -70,7 +70,7 @@ REFUSED: list[tuple[str, str, list[tuple[int, str]]]] = [
     ("lone surrogate", 'a: "\\ud800"', [(1, "not YAML: found invalid Unicode character escape code")]),
     ("truncated list", "a: 1\nb: [1,\n  2", [(3, "that begins in line 2")]),
     ("truncated text", 'a: "one\n  two\n', [(2, "found unexpected end of stream")]),
-    ("tab", "a:\n\tb: 1\n", [(2, "not YAML: lines are indented by spaces; there is a tab")]),
+    ("tab", "a:\n\tb: 1\n", [(2, "not YAML: indent with spaces, not with tabs")]),
     ("two colons", "a: b: c\n", [(1, "not YAML: mapping values are not allowed")]),
     ("too deep", "[" * 100_000, [(1, f"nested too deeply; at most {MAX_DEPTH} levels")]),
     ("too deep in lists", "- " * 100_000, [(1, "nested too deeply")]),
@@ -89,7 +89,7 @@ def test_what_is_refused_has_its_line(text: str, wanted: list[tuple[int, str]]) 
 def test_endless_complaints_end() -> None:
     found = complaints("- *x\n" * 100_000)
     assert len(found) == MOST_COMPLAINTS + 1
-    assert found[-1][1] == "there is more, which is not listed"
+    assert found[-1][1] == "more problems follow, which are not listed"
 
 
 ODD = [

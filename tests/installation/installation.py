@@ -14,7 +14,7 @@ from activities.models import Activity, ActivityItem, OutputLine
 from api.models import ApiToken
 from execution.loops.invoker import trigger
 from execution.models import Chore, Execution, Limit, Reservation, Worker, WorkerTask
-from execution.models.attempt import Finish, Held
+from execution.models.attempt import ClaimedTask, Finish
 from execution.steps.outcome import Outcome
 from jimsite import demo
 from jimsite.management.commands.demo import create_calendar, create_template
@@ -238,7 +238,7 @@ def _job(name: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "step_type": "python", "config": {"function": "jimsite.demo.beat"}} | fields
 
 
-def _claimed(worker: Worker, now: datetime) -> list[Held]:
+def _claimed(worker: Worker, now: datetime) -> list[ClaimedTask]:
     seats = {"thread": 4, "process": 4}
     return WorkerTask.objects.claim(worker, seats=seats, pools=["default"], now=now)  # type: ignore[arg-type]
 
@@ -254,7 +254,7 @@ def _begin(worker: Worker, began: datetime, now: datetime) -> None:
         ActivityItem.objects.append(("name", "outcome", "message", "created_at"), items, worker_id=worker.pk)
 
 
-def _fail(worker: Worker, task: Held, now: datetime) -> None:
+def _fail(worker: Worker, task: ClaimedTask, now: datetime) -> None:
     """It is tried again in a while."""
     began = now - timedelta(seconds=20)
     error = "ConnectionError: the mail server does not answer"

@@ -232,7 +232,7 @@ class Player:
 
     def prepare(self, run: Run, topic: str, at: datetime, data: Any, *, most: int = 100) -> None:
         events = Event.objects.pending().filter(topic__slug=topic).select_related("topic").order_by("seq")
-        run.reach_prepared(Prepared([event.seen() for event in events[:most]], data), now=at)
+        run.reach_prepared(Prepared([event.as_pending() for event in events[:most]], data), now=at)
 
     def stop(self, run: Run, stop: Stop, why: Failure, at: datetime) -> None:
         run.stop(stop, why, now=at)

@@ -67,13 +67,16 @@ class TestRunSchedule:
         make_schedule(name="Nightly")
         [line] = said("runschedule", "nightly")
         execution = Execution.objects.get()
-        assert line == f"“Nightly” is started: execution {execution.pk}."
+        assert line == f"Started “Nightly”: execution {execution.pk}."
         assert execution.activity.initiator_name == Initiator.command("runschedule").name
         words = refusal("runschedule", "nightly", code=3)
         assert f"Execution {execution.pk} is still running" in words
         assert "--overlap" in words
         assert told("runschedule", "nightly", "--overlap", "buffer_all")["execution"] is None
-        assert "waits for its turn" in said("runschedule", "nightly", "--overlap", "buffer_all")[0]
+        assert (
+            "waits for a running execution to end"
+            in said("runschedule", "nightly", "--overlap", "buffer_all")[0]
+        )
 
     def test_the_same_key_asks_for_the_same_run_of_a_time_that_is_read_on_its_clock(self) -> None:
         make_schedule(name="Nightly", spec={"cron": ["0 2 * * *"], "time_zone": "Asia/Tokyo"})
@@ -85,7 +88,7 @@ class TestRunSchedule:
         make_schedule(step("first"), step("alarm", 1, run_if="failure"), name="Nightly")
         meanwhile(run_until_idle)
         lines = said("runschedule", "nightly", "--wait")
-        assert lines[0].startswith("“Nightly” is started: execution ")
+        assert lines[0].startswith("Started “Nightly”: execution ")
         assert lines[1][10:].split(" (")[0] == "✓ completed  first"
         assert lines[2][10:] == "↷ skipped  alarm: Not run: nothing before it failed."
         assert lines[3].startswith("“Nightly #")
@@ -112,12 +115,12 @@ class TestRunSchedule:
         assert schedule is not None
         meanwhile(lambda: schedule.close(initiator=SOMEBODY, now=NOW))
         words = refusal("runschedule", "nightly", "--overlap", "buffer_all", "--wait", code=3)
-        assert words == "It was not started: cancelled: closed."
+        assert words == "The execution was not started: cancelled: closed."
 
     def test_patience_has_an_end(self) -> None:
         make_schedule(name="Nightly")
         words = refusal("runschedule", "nightly", "--wait", "--timeout", "1s", code=3)
-        assert words == f"The time to wait is over: execution {Execution.objects.get().pk} is still running."
+        assert words == f"Timed out: execution {Execution.objects.get().pk} is still running."
 
 
 @pytest.mark.django_db(transaction=True)  # an interrupt closes the connection
@@ -169,7 +172,7 @@ class TestExecutions:
             ["second", "2"],
         ]
         for text in ("7", "seven", "99999999999999999999", ""):
-            assert refusal("execution", text).startswith(f"There is no execution “{text}”")
+            assert refusal("execution", text).startswith(f"Execution “{text}” was not found")
 
     def test_where_there_is_little_room_what_runs_and_failed_stays(self) -> None:
         rows = [Activity(pk=pk, status="complete", finished_at=NOW) for pk in range(10)]
@@ -204,7 +207,7 @@ class TestCancel:
         assert fresh(execution).status == "cancelled"
         [task] = enqueue(step("alone"))
         assert told("cancel", str(task.key))["cancelled"][0]["is_cancelled"] is True
-        assert "has ended already" in said("cancel", str(task.key))[0]
+        assert "has already ended" in said("cancel", str(task.key))[0]
         cleaned = start(step("a"), step("tidy", 1, run_if="always"))
         assert (
             said("cancel", str(cleaned.pk))[0].strip().endswith("with 1 task; clean-up still runs: “tidy”.")
@@ -212,15 +215,15 @@ class TestCancel:
         told("runschedule", "nightly")
         [facts] = told("cancel", "--schedule", "nightly")["cancelled"]
         assert (facts["tasks"], facts["is_cancelled"]) == (1, True)
-        assert refusal("cancel", "--schedule", "nightly") == "Nothing of “Nightly” is running."
+        assert refusal("cancel", "--schedule", "nightly") == "“Nightly” has no running executions."
 
     def test_what_is_not_there(self) -> None:
         for arguments, words in (
-            ([], "Name executions and jobs by their ids"),
-            (["1", "--schedule", "x"], "Name executions and jobs by their ids"),
-            (["--schedule", "x"], "There is no schedule “x”"),
-            (["1"], "There is no execution “1”"),
-            ([str(uuid.UUID(int=7))], "There is no job 00000000"),
+            ([], "Give the ids of executions and jobs"),
+            (["1", "--schedule", "x"], "Give the ids of executions and jobs"),
+            (["--schedule", "x"], "Unknown schedule “x”"),
+            (["1"], "Execution “1” was not found"),
+            ([str(uuid.UUID(int=7))], "Job 00000000"),
         ):
             assert words in refusal("cancel", *arguments)
 
@@ -239,13 +242,13 @@ class TestRetry:
     def test_a_job(self) -> None:
         [task] = enqueue(step("alone", 0, "fail"))
         run_until_idle()
-        assert "is queued again, as attempt 2" in said("retry", str(task.key))[0]
+        assert "again as attempt 2" in said("retry", str(task.key))[0]
         assert "--follow" in refusal("retry", str(task.key), "--wait")
 
 
 def test_everything_in_the_queue_says_what_it_waits_for() -> None:
-    assert said("queue") == ["Nothing waits and nothing runs."]
-    assert said("queue", "--pool", "elsewhere") == ["No task is like that now."]
+    assert said("queue") == ["The queue is empty."]
+    assert said("queue", "--pool", "elsewhere") == ["No tasks match these filters."]
     start(step("first"), step("second", 1), name="Nightly")
     enqueue(step("alone", priority=5, pool="reports"))
     lines = said("queue")
@@ -258,7 +261,7 @@ def test_everything_in_the_queue_says_what_it_waits_for() -> None:
     assert "no worker is alive that serves pool reports" in lines[3]
     assert [row["name"] for row in told("queue", "--pool", "reports")["tasks"]] == ["alone"]
     assert told("queue", "--status", "processing")["tasks"] == []
-    assert said("queue", "--limit", "1")[-1] == "1 of 3 tasks; --limit shows more."
+    assert said("queue", "--limit", "1")[-1] == "Showing 1 of 3 tasks; use --limit to see more."
 
 
 class TestActivity:
@@ -294,11 +297,11 @@ class TestActivity:
         cancelled.cancel(initiator=SOMEBODY, now=NOW)
         refusal("activity", str(cancelled.activity_id), "--follow", code=4)
         for text in ("999999", "x", str(uuid.UUID(int=7))):
-            assert refusal("activity", text).startswith(f"There is no activity “{text}”")
+            assert refusal("activity", text).startswith(f"Activity “{text}” was not found")
 
 
 def test_a_wrong_option_is_told_in_the_usual_way() -> None:
-    with pytest.raises(CommandError, match="a whole number from 1 to 10,000 is needed, not '0'"):
+    with pytest.raises(CommandError, match="must be a whole number from 1 to 10,000, not '0'"):
         call_command("queue", "--limit", "0")
-    with pytest.raises(CommandError, match="a duration is needed, such as 90s"):
+    with pytest.raises(CommandError, match="must be a duration such as 90s"):
         call_command("executions", "--within", "soon")

@@ -74,7 +74,7 @@ def test_on_ctrl_c_one_is_asked_what_to_do_and_term_cancels_if_that_was_wanted()
         for answer in ("w", "c"):
             wait_until(lambda: terminal.shows("0 of 1 steps done"))
             terminal.process.send_signal(signal.SIGINT)
-            wait_until(lambda: terminal.shows("cancel it (c), leave it (l)"))
+            wait_until(lambda: terminal.shows("Cancel it (c), leave it running (l)"))
             terminal.forget()
             terminal.type(f"{answer}\n")
         assert terminal.end() == 4, terminal.shown

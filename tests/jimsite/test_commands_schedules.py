@@ -31,7 +31,7 @@ class TestSchedules:
             "✓ active  Nightly   in 23 h   Tue 02:00 London  At 02:00 every day, Europe/London  people",
         ]
         [row] = told("schedules")["schedules"]
-        assert (row["id"], row["state"]) == (schedule.pk, "running")
+        assert (row["id"], row["state"]) == (schedule.pk, "active")
         assert row["next_run_at"] == "2026-11-17T02:00:00Z"
         schedule.pause(initiator=SOMEBODY, now=NOW, note="red \x1b[31malert")
         assert "\x1b" not in "".join(said("schedules"))
@@ -45,7 +45,7 @@ class TestSchedules:
         wanted = {
             "": ["Alpha", "Beta", "Broken", "Halted"],
             "--state paused": ["Halted"],
-            "--state running": ["Alpha", "Beta"],
+            "--state active": ["Alpha", "Beta"],
             "--state broken": ["Broken"],
             "--state closed": ["Gone"],
             "--state all": ["Alpha", "Beta", "Broken", "Gone", "Halted"],
@@ -68,7 +68,9 @@ class TestSchedules:
             make_schedule(spec=DAILY)
         with django_assert_num_queries(1):
             said("schedules")
-        assert said("schedules", "--limit", "2")[-1] == "The first 2 schedules; --limit shows more."
+        assert (
+            said("schedules", "--limit", "2")[-1] == "Showing the first 2 schedules; use --limit to see more."
+        )
         assert told("schedules", "--limit", "2")["is_more"] is True
 
 
@@ -84,16 +86,16 @@ def test_one_is_described_with_its_state_runs_and_next_times() -> None:
     assert told("describe", str(execution.schedule_id))["counters"]["started"] == 1
     make_schedule(name="Payroll export")
     for wanted in ("nigtly", "Nightly HR Snyc"):
-        words = f"There is no schedule “{wanted}”; did you mean Nightly HR Sync?"
+        words = f"Unknown schedule “{wanted}”; did you mean Nightly HR Sync?"
         assert refusal("describe", wanted) == words
 
 
 def test_why_has_an_answer_for_any_time() -> None:
     make_schedule(name="Nightly", spec=DAILY)
     for time, sentence in (
-        ("2026-11-17T02:00", "It will run."),
-        ("2026-11-17T02:00:00Z", "It will run."),
-        ("2026-11-17 03:00", "It has no such time"),
+        ("2026-11-17T02:00", "Will run."),
+        ("2026-11-17T02:00:00Z", "Will run."),
+        ("2026-11-17 03:00", "Not a time of this schedule"),
         ("2:00", "The schedule did not exist yet"),
     ):
         assert sentence in said("why", "nightly", time)[0]
@@ -110,7 +112,7 @@ class TestPauseAndResume:
         paused = fresh(schedule)
         assert (paused.status, paused.pause_note) == ("paused", "the bank moves")
         assert Activity.objects.get(operation="pause").initiator_name == Initiator.command("pause").name
-        assert said("resume", "nightly") == ["“Nightly” runs again."]
+        assert said("resume", "nightly") == ["“Nightly” is resumed."]
         told("pause", "nightly", "--for", "90m")
         assert fresh(schedule).paused_until == NOW + seconds(5_400)
 
@@ -130,11 +132,11 @@ class TestPauseAndResume:
         own = fresh(payroll)
         assert said("pause", "--tag", "finance", "--for", "2h") == [
             "“Ledger” is paused until 2026-11-16 05:00:00 UTC.",
-            "“Payroll” is already paused until Tue 2026-12-01 00:00:00 UTC (audit). It is left as it is.",
+            "“Payroll” is already paused until Tue 2026-12-01 00:00:00 UTC (audit). Nothing was changed.",
         ]
         assert fresh(ledger).paused_until == NOW + seconds(7_200)
-        left = "“Payroll” was not paused with --tag finance: left paused. To resume it: resume Payroll"
-        assert said("resume", "--tag", "finance") == ["“Ledger” runs again.", left]
+        left = "“Payroll” stays paused: it was not paused with --tag finance. To resume it: resume Payroll"
+        assert said("resume", "--tag", "finance") == ["“Ledger” is resumed.", left]
         assert refusal("resume", "--tag", "finance") == f"Nothing was resumed. {left}"
         assert (fresh(payroll).token, fresh(payroll).paused_until) == (own.token, own.paused_until)
         assert told("resume", "payroll")["resumed"] == ["Payroll"]
@@ -143,19 +145,19 @@ class TestPauseAndResume:
     def test_what_makes_no_sense_is_refused(self) -> None:
         make_schedule(name="Nightly", spec=DAILY)
         for given, words in (
-            ("pause", "Name the schedules"),
-            ("resume", "Name the schedules"),
+            ("pause", "Name at least one schedule"),
+            ("resume", "Name at least one schedule"),
             ("resume Nightly", "“Nightly” is not paused."),
             ("pause Nightly --until 2026-01-01", "The pause must end in the future."),
             ("pause --tag nope", "No schedule has the tag nope."),
-            ("pause --all --for 2d", "leave out --until and --for"),
+            ("pause --all --for 2d", "cannot be combined with --until or --for"),
         ):
             assert words in refusal(*given.split())
 
 
 def test_the_next_time_is_left_out_and_taken_back() -> None:
     schedule = make_schedule(name="Nightly", spec=DAILY)
-    assert said("skipnext", "nightly") == ["“Nightly” leaves out 2026-11-17 02:00:00 Europe/London."]
+    assert said("skipnext", "nightly") == ["“Nightly” skips 2026-11-17 02:00:00 Europe/London."]
     assert fresh(schedule).skips == {"2026-11-17T02:00:00Z": Initiator.command("skipnext").name}
     assert told("skipnext", "nightly", "--undo", "2026-11-17T02:00")["is_skipped"] is False
     assert fresh(schedule).skips == {}
@@ -165,7 +167,7 @@ def test_a_backfill_is_rehearsed_and_asked_for() -> None:
     make_schedule(name="Nightly", spec=DAILY)
     asked = ("backfill", "nightly", "--from", "2026-11-14", "--to", "2026-11-15", "--which", "all")
     assert said(*asked, "--dry-run") == [
-        "Dry run, nothing was started: 2 times of “Nightly” would be.",
+        "Dry run: 2 times of “Nightly” would be started.",
         "  2026-11-14 02:00:00 Europe/London",
         "  2026-11-15 02:00:00 Europe/London",
     ]
@@ -185,11 +187,11 @@ def test_a_backfill_is_rehearsed_and_asked_for() -> None:
 @pytest.mark.parametrize(
     ("start", "which", "words"),
     [
-        ("2026-11-15T03:00", "all", ["there is nothing to do. “Nightly” has no time in this range."]),
+        ("2026-11-15T03:00", "all", ["“Nightly” has no times in this range."]),
         (
             "2026-11-15",
             "failed",
-            ["there is nothing to do among 1 time of “Nightly”.", "Left out: 1 never executed."],
+            ["of 1 time of “Nightly”, none would be started.", "Left out: 1 never executed."],
         ),
     ],
 )

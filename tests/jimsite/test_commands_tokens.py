@@ -38,7 +38,7 @@ def test_the_text_stands_alone_on_standard_output() -> None:
     assert token is not None
     assert (token.name, token.scopes) == ("backup", ["view", "run"])
     assert token.expires_at == NOW + seconds(90 * 86_400)
-    assert "it is shown this once" in err
+    assert "It is shown only once" in err
     record = Activity.objects.get(operation="create")
     assert record.initiator_name == Initiator.command("createtoken").name
     plain = json.loads(create("ada", "--name", "x", "--json")[0])
@@ -46,9 +46,9 @@ def test_the_text_stands_alone_on_standard_output() -> None:
 
 
 def test_users_and_scopes_that_are_not_there() -> None:
-    assert "no user “adda”; did you mean ada?" in refusal("createtoken", "adda", "--name", "x")
-    with pytest.raises(CommandError, match="there is no scope “viw”; did you mean view"):
+    assert "User “adda” does not exist; did you mean ada?" in refusal("createtoken", "adda", "--name", "x")
+    with pytest.raises(CommandError, match="scope “viw” does not exist; did you mean view"):
         create("ada", "--name", "x", "--scopes", "viw")
     User.objects.update(is_active=False)
-    assert refusal("createtoken", "ada", "--name", "x") == "The user “ada” is not active."
+    assert refusal("createtoken", "ada", "--name", "x") == "User “ada” is not active."
     assert not ApiToken.objects.exists()

@@ -89,7 +89,7 @@ def test_every_verb_explains_itself_and_takes_what_all_commands_take() -> None:
         options = parser._option_string_actions
         assert {"--json", "--no-color", "--settings", "--traceback"} <= options.keys(), (name, verb)
         help_text = parser.format_help()
-        assert "Exit codes: 0 done" in help_text, (name, verb)
+        assert "Exit codes: 0 success" in help_text, (name, verb)
         assert len((parser.description or "").split()) > 3, (name, verb)
         assert "--no-color" not in help_text, "those are told by the command itself"
         assert "None." not in help_text, (name, verb)
@@ -150,7 +150,7 @@ class TestClosing:
         schedule = make_schedule(name="Nightly")
         told("runschedule", "nightly")
         [line] = said("close", "nightly", "--dry-run")
-        assert line == "Would close “Nightly”: 1 execution will go on."
+        assert line == "Would close “Nightly”: 1 execution will continue."
         assert "--yes" in refusal("close", "nightly")
         typed(monkeypatch, "no\n", is_terminal=True)
         assert refusal("close", "nightly") == "Nothing was changed."
@@ -172,7 +172,7 @@ class TestClosing:
         ]
         assert facts["declined"] == [{"target": "second", "message": str(error.value)}]
         assert (fresh(first).status, error.value.returncode) == ("closed", 2)
-        assert refusal("close", "fist", "--yes").startswith("There is no schedule “fist”")
+        assert refusal("close", "fist", "--yes").startswith("Unknown schedule “fist”")
 
 
 class TestTasks:
@@ -198,7 +198,9 @@ class TestTasks:
         numbers = {row["name"]: str(row["activity"]) for row in told("queue")["tasks"]}
         lines = said("queue")
         assert [each in line for each, line in zip(numbers.values(), lines[3:], strict=True)] == [True] * 3
-        assert said("task", "reorder", numbers["c"], numbers["b"]) == ["2 tasks go first, in this order."]
+        assert said("task", "reorder", numbers["c"], numbers["b"]) == [
+            "Moved 2 tasks to the front, in this order."
+        ]
         assert in_turn() == ["c", "b", "a"]
         assert told("task", "reorder", numbers["a"]) == {"moved": 1}
 
@@ -207,17 +209,17 @@ class TestTasks:
         assert "start without waiting" in said("task", "hasten", str(later.key))[0]
         assert fresh(later).available_at == NOW
         assert refusal("task", "hasten", str(now.key)) == (
-            "“now” does not wait for a time: nothing was changed."
+            "“now” is not waiting for a time: nothing was changed."
         )
 
     def test_what_runs_or_is_not_there_is_told(self) -> None:
         running, waiting = enqueue(step("running"), step("waiting"))
         claim(make_worker(), limit=1)
         wrong = [
-            (["front", str(running.key)], "has been started meanwhile: nothing was changed"),
-            (["reorder", str(running.key)], "nothing was changed"),
-            (["front", "seven"], "There is no task “seven”: “queue” lists those that have not ended"),
-            (["front", str(last_record().pk + 7)], "There is no task"),
+            (["front", str(running.key)], "has started in the meantime: nothing was changed"),
+            (["reorder", str(running.key)], "Nothing was changed"),
+            (["front", "seven"], "Task “seven” was not found. “queue” lists tasks that have not ended"),
+            (["front", str(last_record().pk + 7)], "was not found"),
             (["prioritise", str(waiting.key), "--priority", "many"], "--priority: Enter a whole number."),
             (["prioritise", str(waiting.key), "--priority", "99999999"], "--priority: Ensure this value"),
         ]
@@ -244,7 +246,7 @@ class TestJobs:
         assert task.available_at == NOW + seconds(3_600)
         assert (task.step["timeout_seconds"], task.step["max_retries"]) == (60, 1)
         [line] = said("job", "run", "--template", "Export", "--name", "By hand")
-        assert line.startswith("“By hand” is queued: job ")
+        assert line.startswith("Queued “By hand”: job ")
         assert last_record().initiator_name == Initiator.command("job run").name
 
     def test_the_same_key_asks_for_the_same_job_and_twins_are_left_out(self) -> None:
@@ -263,7 +265,7 @@ class TestJobs:
         assert WorkerTask.objects.latest("pk").available_at == NOW + seconds(7_200)
         before = WorkerTask.objects.count()
         jobs[1]["pol"] = "x"
-        assert "job 2: pol: There is no such field" in refusal("job", "batch", written(tmp_path, jobs))
+        assert "job 2: pol: A job does not have" in refusal("job", "batch", written(tmp_path, jobs))
         assert WorkerTask.objects.count() == before
 
     def test_a_group_runs_as_its_file_says(self, tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ class TestJobs:
         execution = Execution.objects.get(pk=facts["execution"])
         assert (str(execution), execution.tasks.count()) == (f"Move #{execution.pk}", 2)
         refused = refusal("job", "group", written(tmp_path, group), "--wait", "--timeout", "1s", code=3)
-        assert refused.startswith("The time to wait is over")
+        assert refused.startswith("Timed out")
 
     WRONG: list[tuple[list[str], Any, str]] = [
         (["run", "pyton"], None, "step_type"),
@@ -282,12 +284,12 @@ class TestJobs:
         (["run", "python", "--config", NOOP, "--at", "soon"], None, "--at: "),
         (["run", "--template", "Nothing"], None, "--template: "),
         (["batch", "FILE"], "jobs: [", "given.yaml: line 1"),
-        (["batch", "FILE"], "just words", "given.yaml: a list of jobs is expected"),
+        (["batch", "FILE"], "just words", "given.yaml: expected a list of jobs"),
         (["batch", "FILE"], ["a"], "job 1: "),
         (["batch", "FILE"], [{"step_type": "python", "available_at": "soon"}], "job 1: available_at"),
         (["batch", "/nowhere.yaml"], None, "/nowhere.yaml cannot be read"),
-        (["group", "FILE"], ["a"], "given.yaml: a group is expected"),
-        (["group", "FILE"], {"name": "x", "stpes": []}, "given.yaml: there is no field “stpes” of a group"),
+        (["group", "FILE"], ["a"], "given.yaml: expected a group"),
+        (["group", "FILE"], {"name": "x", "stpes": []}, "given.yaml: unknown field “stpes”"),
         (["group", "FILE"], {"name": "", "mode": "all", "steps": []}, "mode: “all”"),
     ]
 
@@ -307,7 +309,7 @@ def _step(name: str) -> dict[str, Any]:
 class TestLimits:
     def test_one_is_set_and_set_again_and_listed_and_deleted(self) -> None:
         assert said("limit", "list") == [
-            "There are no limits: what waits starts as soon as a worker is free."
+            "No limits yet: queued tasks start as soon as a worker has a free seat."
         ]
         assert said("limit", "set", "type:sql", "3", "--note", "The database is small") == [
             "“type:sql” is limited to 3."
@@ -339,7 +341,7 @@ class TestLimits:
         (["set", "global", "-1"], "size: "),
         (["set", "x" * 101, "1"], "key: "),
         (["set", "global", "1", "--note", "x" * 201], "--note: "),
-        (["delete", "globl", "--yes"], "There is no limit “globl”; did you mean global?"),
+        (["delete", "globl", "--yes"], "Limit “globl” does not exist; did you mean global?"),
     ]
 
     @pytest.mark.parametrize(("arguments", "words"), WRONG)
@@ -383,7 +385,7 @@ class TestSecrets:
         (["set", "token"], "", "value: A value has at least"),
         (["set", "Not a name"], CANARY, "name: "),
         (["set", "token", "--description", "x" * 1_001], CANARY, "--description: "),
-        (["delete", "token", "--yes"], "", "There is no secret “token”"),
+        (["delete", "token", "--yes"], "", "Secret “token” does not exist"),
     ]
 
     @pytest.mark.parametrize(("arguments", "given", "words"), WRONG)
@@ -438,13 +440,13 @@ class TestWebhooks:
         said("webhook", "disable", "chat", "--note", "moving")
         assert (fresh(endpoint).status, fresh(endpoint).status_note) == ("disabled", "moving")
         assert "disabled" in said("webhook", "list")[1]
-        assert refusal("webhook", "test", "chat") == "“Chat” is disabled: enable it first."
+        assert refusal("webhook", "test", "chat") == "The webhook “Chat” is disabled. Enable it first."
         said("webhook", "enable", str(endpoint.pk))
         fresh_secret = told("webhook", "rotate", "chat")["secret"]
         assert fresh(endpoint).signing(NOW) == [fresh_secret, SECRET]
         said("webhook", "delete", "chat", "--yes")
         assert not Endpoint.objects.present().exists()
-        assert said("webhook", "list") == ["There are no webhooks: “webhook add” makes one."]
+        assert said("webhook", "list") == ["No webhooks yet: “webhook add” creates one."]
 
     def test_a_delivery_that_failed_is_sent_again(self) -> None:
         endpoint = make_endpoint("execution.failed", name="Chat")
@@ -456,26 +458,26 @@ class TestWebhooks:
         said("webhook", "redeliver", str(row["id"]))
         assert Delivery.objects.get().status == "pending"
         assert refusal("webhook", "redeliver", "x") == (
-            "There is no delivery “x”: “webhook deliveries” lists them with their numbers."
+            "Delivery “x” was not found. “webhook deliveries” lists deliveries with their numbers."
         )
 
     WRONG = [
         (
             ["add", "Chat", "https://other.example", "--event", "execution.failed"],
-            "There is an endpoint with",
+            "A webhook with this name",
         ),
         (["add", "New", "ftp://x", "--event", "execution.failed"], "url: The URL"),
         (["add", "New", "https://x.example"], "--event: Choose at least one event."),
         (
             ["add", "New", "https://x.example", "--event", "execution.failed", "--schedule", "nowhere"],
-            "--schedule: There is no schedule “nowhere”",
+            "--schedule: Unknown schedule “nowhere”",
         ),
         (
             ["add", "New", "https://x.example", "--event", "execution.failed", "--failures", "x"],
             "--failures: Enter a whole number.",
         ),
         (["edit", "chat", "--among", "0"], "--among: "),
-        (["test", "caht"], "There is no webhook “caht”; did you mean Chat?"),
+        (["test", "caht"], "Webhook “caht” does not exist; did you mean Chat?"),
     ]
 
     @pytest.mark.parametrize(("arguments", "words"), WRONG)
@@ -490,7 +492,7 @@ class TestWebhooks:
 
 
 def test_a_seat_is_listed_and_released() -> None:
-    assert said("reservation", "list") == ["No direct request holds a seat."]
+    assert said("reservation", "list") == ["No direct request holds or waits for a seat."]
     line = job_line(step("direct", pool="reports"), now=NOW)
     reservation = Reservation.objects.reserve(line, holder="here:1", now=NOW)
     assert reservation is not None
@@ -498,10 +500,10 @@ def test_a_seat_is_listed_and_released() -> None:
     assert (facts["pool"], facts["holder"], facts["state"]) == ("reports", "here:1", "waiting")
     assert said("reservation", "list")[1].split()[:3] == ["◔", "waiting", "reports"]
     assert "--yes" in refusal("reservation", "release", "reports")
-    assert "is released" in said("reservation", "release", "reports", "--yes", "--reason", "stuck")[0]
+    assert "was released" in said("reservation", "release", "reports", "--yes", "--reason", "stuck")[0]
     assert fresh(reservation).state == "released"
     assert refusal("reservation", "release", "reports", "--yes") == (
-        "No direct request holds a seat of pool “reports”: “reservation list” lists those that do."
+        "No direct request holds a seat of pool “reports”. “reservation list” lists all reservations."
     )
 
 
@@ -519,7 +521,7 @@ def test_what_is_no_text_is_told(arguments: list[str]) -> None:
 
 class TestTokens:
     def test_they_are_listed_and_revoked_by_how_they_begin(self) -> None:
-        assert said("token", "list") == ["There are no tokens that can be used: “createtoken” makes one."]
+        assert said("token", "list") == ["No active tokens: “createtoken” creates one."]
         User.objects.create_user("ada")
         text = told("createtoken", "ada", "--name", "backup", "--scopes", "view,run")["token"]
         [facts] = told("token", "list")["tokens"]
@@ -527,11 +529,11 @@ class TestTokens:
         assert text not in json.dumps(facts)
         assert "backup" in said("token", "list")[1]
         assert "--yes" in refusal("token", "revoke", facts["prefix"])
-        assert "is revoked" in said("token", "revoke", facts["prefix"], "--yes")[0]
+        assert "was revoked" in said("token", "revoke", facts["prefix"], "--yes")[0]
         assert ApiToken.objects.named_by(text, now=NOW) is None
         assert told("token", "list")["tokens"] == []
         assert [each["state"] for each in told("token", "list", "--all")["tokens"]] == ["revoked"]
-        assert "is revoked already" in refusal("token", "revoke", text, "--yes"), "by all of its text as well"
+        assert "was already revoked" in refusal("token", "revoke", text, "--yes"), "by the whole text as well"
         words = refusal("token", "revoke", f"{text[:-4]}nope-at-all", "--yes")
         assert text[:-4] not in words, "a token that was mistyped is still a secret"
 
@@ -548,7 +550,7 @@ def test_templates_are_archived_and_restored_and_calendars_deleted() -> None:
     SharedCalendar.objects.define("UK holidays", rules, initiator=SOMEBODY, now=NOW)
     assert [each["name"] for each in told("calendar", "list")["calendars"]] == ["UK holidays"]
     assert said("calendar", "delete", "uk holidays", "--yes") == ["“UK holidays” is deleted."]
-    assert "There is no calendar" in refusal("calendar", "delete", "uk holidays", "--yes")
+    assert "Calendar “uk holidays” does not exist" in refusal("calendar", "delete", "uk holidays", "--yes")
 
 
 def test_a_backfill_is_cancelled() -> None:
@@ -558,7 +560,7 @@ def test_a_backfill_is_cancelled() -> None:
     assert "--yes" in refusal("cancelbackfill", number)
     assert "is cancelled" in said("cancelbackfill", number, "--yes", "--reason", "wrong month")[0]
     assert Backfill.objects.get().status == "cancelled"
-    assert "There is no backfill “x”" in refusal("cancelbackfill", "x", "--yes")
+    assert "Backfill “x” was not found" in refusal("cancelbackfill", "x", "--yes")
 
 
 def test_jobs_can_be_found_again() -> None:

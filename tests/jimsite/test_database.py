@@ -27,7 +27,7 @@ class Elsewhere:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(None, "There is no database {}"), ("", "The database {} is empty")]
+    ("content", "words"), [(None, "The database {} does not exist"), ("", "The database {} is empty")]
 )
 def test_a_database_that_is_not_there_is_named_and_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, words: str

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from activities.models import OutputLine
 from database import clock
 from execution.loops.invoker import trigger
-from execution.loops.recorder import Said
+from execution.loops.recorder import StepOutput
 from execution.models import Execution, WorkerTask
 from execution.steps.context import Context, Work
 from execution.steps.outcome import Outcome
@@ -44,7 +44,7 @@ def test_it_creates_each_schedule_once_and_starts_the_nightly_one(
     before = everything()
     call_command("demo")
     out = capsys.readouterr().out
-    assert "all there" in out
+    assert "exist already" in out
     assert "inbox" not in out
     assert everything() == before
 
@@ -87,11 +87,11 @@ def test_a_worker_runs_them() -> None:
     assert OutputLine.objects.filter(text="Disks for Report, attempt 1:").exists()
 
 
-def performed(function: str, **kwargs: Any) -> tuple[Outcome, Said]:
+def performed(function: str, **kwargs: Any) -> tuple[Outcome, StepOutput]:
     """A function of the demonstration, in this process."""
     config = {"function": f"jimsite.demo.{function}", "args": [], "kwargs": kwargs, "isolation": "thread"}
     work = Work(key="k", attempt=2, name=function, step_type="python", config=config)
-    said = Said(1, lambda: NOW)
+    said = StepOutput(1, lambda: NOW)
     with nursery() as children:
         return perform(work, said, nursery=children), said
 

@@ -70,7 +70,7 @@ def test_a_healthy_system_has_nothing_to_complain_of_and_looking_changes_nothing
     assert ailments() == []
     out = io.StringIO()
     call_command("doctor", stdout=out)
-    assert "found nothing wrong" in out.getvalue()
+    assert "without problems" in out.getvalue()
     assert everything() == before
 
 
@@ -130,28 +130,33 @@ def get_a_workflow_stuck() -> None:
 
 
 AILMENTS: list[tuple[Callable[[], object], str, str, str]] = [
-    (lambda: tick_at(minutes=5), "error", "scheduler", "It ticked 5 min ago. Nothing starts by itself."),
-    (lambda: Chore.objects.all().delete(), "error", "scheduler", "None has ever run"),
-    (lambda: Worker.objects.update(lease_until=NOW - seconds(1)), "error", "workers", "None is alive"),
+    (
+        lambda: tick_at(minutes=5),
+        "error",
+        "scheduler",
+        "The last tick was 5 min ago. Schedules do not start.",
+    ),
+    (lambda: Chore.objects.all().delete(), "error", "scheduler", "The scheduler has never run"),
+    (lambda: Worker.objects.update(lease_until=NOW - seconds(1)), "error", "workers", "No worker is alive"),
     (
         lambda: Worker.objects.update(clock_skew_seconds=90),
         "warning",
         "clock",
         "is 1 min 30 s ahead of the database's",
     ),
-    (serve_another_pool, "error", "pool reports", "1 task queued, and no living worker serves it."),
+    (serve_another_pool, "error", "pool reports", "1 task queued, but no living worker serves the pool."),
     (queue_for_hours, "warning", "queue", "A task has been ready for 3 h."),
-    (lose_a_worker, "warning", "stuck work", "1 task of workers that are dead or gone."),
+    (lose_a_worker, "warning", "stuck work", "1 task of workers that have ended."),
     (lose_tasks, "warning", "stuck work", "1 execution in progress without a task: “Nightly #"),
     (lambda: nightly(next_run_at=NOW - seconds(300)), "warning", "schedules", "1 schedule overdue"),
-    (lambda: nightly(spec_error="cron: nonsense"), "warning", "schedules", "they stand still: “Nightly”."),
-    (lambda: nightly(**FAILED), "warning", "schedules", "Paused by their failures: “Nightly”."),
-    (be_late, "warning", "executions", "Running beyond their deadline: “Nightly #"),
+    (lambda: nightly(spec_error="cron: nonsense"), "warning", "schedules", "so these do not run: “Nightly”."),
+    (lambda: nightly(**FAILED), "warning", "schedules", "Paused after repeated failures: “Nightly”."),
+    (be_late, "warning", "executions", "Running past their deadline: “Nightly #"),
     (close_a_limit, "note", "limits", "“type:sql”"),
-    (lambda: tick_at("history", days=3), "warning", "housekeeping", "last removed 3 d ago"),
+    (lambda: tick_at("history", days=3), "warning", "housekeeping", "last deleted 3 d ago"),
     (disable_an_endpoint, "warning", "webhooks", "Disabled after too many failures: “Pager”."),
-    (get_a_workflow_stuck, "warning", "workflows", "Waiting for somebody to act: “Orders”."),
-    (lambda: User.objects.update(is_active=False), "warning", "users", "There is no active administrator."),
+    (get_a_workflow_stuck, "warning", "workflows", "Waiting for an operator: “Orders”."),
+    (lambda: User.objects.update(is_active=False), "warning", "users", "No active administrator exists."),
 ]
 
 
@@ -164,21 +169,21 @@ def test_what_ails_the_work(ail: Callable[[], object], severity: str, subject: s
 
 def test_workflows_that_cannot_be_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = "shop.workflows: Orders.slug: '' is no slug"
-    monkeypatch.setattr("workflows.discovery._found", lambda: (Definitions(), [problem]))
+    monkeypatch.setattr("workflows.discovery._discover", lambda: (Definitions(), [problem]))
     [found] = [each for each in ailments() if each.subject == "workflows"]
-    assert (found.severity, found.text) == ("error", f"They cannot be deployed: {problem}")
+    assert (found.severity, found.text) == ("error", f"Workflows cannot be deployed: {problem}")
     assert "syncworkflows" in found.remedy
 
 
 AILING: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "Only names of this very host"),
+    ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "reachable only under names of this host"),
     ({"ALLOWED_HOSTS": ["*"]}, "warning", "web", "Every host name is allowed"),
-    ({"JIM_HTTPS": False}, "warning", "web", "travel in the clear"),
+    ({"JIM_HTTPS": False}, "warning", "web", "sent unencrypted"),
     ({"DEBUG": True}, "error", "web", "JIM_DEBUG is on"),
-    ({"JIM_HEARTBEAT_URL": ""}, "note", "heartbeat", "Nobody outside notices"),
+    ({"JIM_HEARTBEAT_URL": ""}, "note", "heartbeat", "No outside monitor is configured"),
     ({"JIM_PWSH": "no-such-pwsh"}, "note", "powershell", "no step needs it"),
     ({"JIM_EXECUTABLE_FOLDERS": ["/nowhere"]}, "note", "JIM_EXECUTABLE_FOLDERS", "does not exist"),
-    ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot be written to"),
+    ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot write to"),
     ({"JIM_CONCURRENCY_POLICY": "no.such"}, "error", "check execution.E001", "no.such"),
 ]
 
@@ -231,7 +236,7 @@ def test_a_server_that_may_lose_what_was_accepted(monkeypatch: pytest.MonkeyPatc
     """That of the tests may; and so may a file that another machine keeps."""
     monkeypatch.setattr(database, "DURABLE", {"fsync": "error"})
     found = [each.text for each in ailments() if each.subject == "database"]
-    told = ["fsync is off: a power cut may lose what was accepted."]
+    told = ["fsync is off: a power failure may lose accepted work."]
     assert found == (told if connection.vendor == "postgresql" else [])
     mounts = tmp_path / "mounts"
     mounts.write_text("/dev/sda / ext4 rw 0 0\nserver:/x /mnt/share nfs4 rw 0 0\n")

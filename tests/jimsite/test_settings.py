@@ -22,17 +22,17 @@ def load(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> dict[s
 
 
 BAD = [
-    ("JIM_LEASE_SECONDS", "abc", "JIM_LEASE_SECONDS=abc is not a number of seconds."),
+    ("JIM_LEASE_SECONDS", "abc", "JIM_LEASE_SECONDS=abc must be a number of seconds."),
     ("JIM_LEASE_SECONDS", "0", "JIM_LEASE_SECONDS=0 must be between 0.5 and 86400."),
     ("JIM_LEASE_SECONDS", "nan", "JIM_LEASE_SECONDS=nan must be between 0.5 and 86400."),
     ("JIM_POLL_SECONDS", "0", "JIM_POLL_SECONDS=0 must be between 0.01 and 86400."),
     ("JIM_GRACE_SECONDS", "-0.1", "JIM_GRACE_SECONDS=-0.1 must be between 0 and 86400."),
-    ("JIM_OUTPUT_BYTES", "1MB", "JIM_OUTPUT_BYTES=1MB is not a whole number."),
+    ("JIM_OUTPUT_BYTES", "1MB", "JIM_OUTPUT_BYTES=1MB must be a whole number."),
     ("JIM_OUTPUT_LINES", "0", "JIM_OUTPUT_LINES=0 must be between 1 and 1e+07."),
     ("JIM_AUDIT_DAYS", "-3", "JIM_AUDIT_DAYS=-3 must be between 1 and 36500."),
     ("JIM_PORT", "0", "JIM_PORT=0 must be between 1 and 65535."),
     ("JIM_PORT", "65536", "JIM_PORT=65536 must be between 1 and 65535."),
-    ("JIM_DEBUG", "maybe", "JIM_DEBUG=maybe is neither 1 nor 0."),
+    ("JIM_DEBUG", "maybe", "JIM_DEBUG=maybe must be 1 or 0."),
     ("JIM_LOG_LEVEL", "chatty", "JIM_LOG_LEVEL=CHATTY must be one of DEBUG, INFO, WARNING, ERROR."),
     ("DATABASE_URL", "mysql://root:hunter2@localhost/jim", "DATABASE_URL must look like"),
     ("DATABASE_URL", "jim.sqlite3", "DATABASE_URL must look like"),
@@ -40,7 +40,7 @@ BAD = [
     ("DATABASE_URL", "postgresql://localhost:port/jim", "DATABASE_URL must look like"),
     ("DATABASE_URL", "postgresql://user:p[ss@localhost/jim", "DATABASE_URL must look like"),
     ("DATABASE_URL", "sqlite://", "DATABASE_URL must look like"),
-    ("JIM_DATA_DIR", "/dev/null/jim", "The folder /dev/null/jim cannot be made: Not a directory."),
+    ("JIM_DATA_DIR", "/dev/null/jim", "The folder /dev/null/jim cannot be created: Not a directory."),
 ]
 
 
@@ -139,7 +139,7 @@ BAD_CONNECTIONS = [
     ("hunter2", "must be a JSON object of names and URLs"),
     ('{"hr": "mysql://ada:hunter2@db/hr"}', LIKE),
     ('{"hr": "sqlite:///hunter2"}', f"{ABSOLUTE}, with four"),
-    ('{"postgresql://ada:hunter2@db/hr": "hr"}', "names have letters, digits, dots, - and _"),
+    ('{"postgresql://ada:hunter2@db/hr": "hr"}', "names consist of letters, digits, dots, - and _"),
     ('{"hr": 7}', f"{LIKE} postgresql://user:password@host:port/name or sqlite:////"),
     ('{"hr": "postgresql://ada:hunter2@db"}', "the URL of hr names no database"),
     ('{"hr": "postgresql://ada:hunter2%zz@db/hr"}', LIKE),

@@ -76,7 +76,7 @@ def test_a_child_that_dies_is_started_again(running: Running) -> None:
     running.start([[("worker", "steady")], [("web", "steady")]])
     os.kill(running.pids("worker")[0], signal.SIGKILL)
     wait_until(lambda: len(running.pids("worker")) == 2)
-    assert "worker was killed by SIGKILL, starting it again in 1 s" in running.log()
+    assert "worker was killed by SIGKILL, restarting in 1 s" in running.log()
     assert len(running.pids("web")) == 1
     assert running.lives("web")
 
@@ -105,7 +105,7 @@ def test_a_second_signal_stops_at_once(running: Running) -> None:
 def test_a_child_that_ignores_the_signal_is_killed_in_the_end(running: Running) -> None:
     running.start([[("worker", "stubborn")], [("web", "steady")]])
     assert running.stop() == 0
-    assert "worker did not stop in time and is killed" in running.log()
+    assert "worker did not stop in time, killing it" in running.log()
     assert not running.lives("worker")
     assert "web ended" in running.notes()
 

@@ -48,7 +48,7 @@ class Jim:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        wait_until(lambda: "Ctrl-C stops it" in self.log.read_text() or self.process.poll() is not None)
+        wait_until(lambda: "Press Ctrl-C to stop" in self.log.read_text() or self.process.poll() is not None)
         assert self.process.poll() is None, self.log.read_text()
         return self.log.read_text()
 
@@ -76,7 +76,7 @@ def jim(tmp_path: Path) -> Iterator[Jim]:
 def test_up_shows_where_to_click_and_keeps_everything_for_the_next_time(jim: Jim, is_again: bool) -> None:
     said = jim.start()
     assert f"{jim.url('/')}\n" in said
-    password = re.search(r"Password: +(\S+) +\(shown this once\)", said)
+    password = re.search(r"Password: +(\S+) +\(shown only once\)", said)
     assert password
     browser = signed_in(jim, "admin", password[1])
     with urlopen(jim.url("/static/admin/css/base.css")) as css:
@@ -86,7 +86,7 @@ def test_up_shows_where_to_click_and_keeps_everything_for_the_next_time(jim: Jim
     assert jim.stop() == 0
     assert "Traceback" not in jim.log.read_text()
     if is_again:
-        assert "shown this once" not in jim.start()
+        assert "shown only once" not in jim.start()
         assert schedules(jim, signed_in(jim, "admin", password[1])) == demo
 
 

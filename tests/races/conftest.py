@@ -25,9 +25,7 @@ def meet(request: pytest.FixtureRequest) -> Meeting:
 @pytest.fixture(autouse=True)
 def turns_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for the lock of a schedule gives up after a second; no machine is too slow here."""
-    longer = schedule.IN_TURN.replace("'1s'", f"'{PATIENCE_SECONDS:.0f}s'")
-    assert longer != schedule.IN_TURN
-    monkeypatch.setattr(schedule, "IN_TURN", longer)
+    monkeypatch.setitem(schedule.SETTINGS, "lock_timeout", f"{PATIENCE_SECONDS:.0f}s")
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from activities.models import Activity
 from execution.models import Job, WorkerTask
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from schedules.models import Refused
 from tests.base import (
     NOW,
@@ -71,7 +71,7 @@ def test_cancel_and_claim() -> None:
             partial(found(task.key).cancel, initiator=SOMEBODY, now=NOW), partial(claim, worker)
         )
         assert cancelled is True
-        held: list[Held] = claimed
+        held: list[ClaimedTask] = claimed
         if held:
             assert found(task.key).state == "cancelling"
             end(worker, *held, status="cancelled", interrupted="cancel")

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from database import clock
 from execution.models import Limit, Reservation, WorkerTask
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from schedules.models import Refused
 from tests.base import NOW, SOMEBODY, claim, end_and_claim, enqueue, make_worker, seconds, start, step
 from tests.invariants import violations
@@ -56,7 +56,7 @@ def test_limits_with_keys_in_common_are_kept_together() -> None:
         WorkerTask.objects.all().delete()
 
 
-def row_keys(task: Held) -> list[str]:
+def row_keys(task: ClaimedTask) -> list[str]:
     return str(task.step["limit_keys"]).split("\n")
 
 
@@ -162,7 +162,7 @@ def test_a_place_is_handed_over_without_the_lock_of_the_limit() -> None:
     worker = make_worker()
     first, _ = claim(worker)
     with transaction.atomic():
-        assert Limit.objects.hold([made.key]) == {"global": 2}
+        assert Limit.objects.lock_sizes([made.key]) == {"global": 2}
         (found,) = at_once(partial(end_and_claim, worker, first))
     assert names(found) == ["job 2"]
 

@@ -40,7 +40,7 @@ class Calendar:
     def is_edited(self, schedule: Schedule) -> bool:
         return schedule.description == "by hand"
 
-    taken = "There is a calendar with this name already"
+    taken = "A calendar with this name already exists"
 
 
 class Template:
@@ -58,7 +58,7 @@ class Template:
     def is_edited(self, schedule: Schedule) -> bool:
         return schedule.steps.count() == 2
 
-    taken = "There is a template with this name already"
+    taken = "A template with this name already exists"
 
 
 @pytest.fixture(params=[Calendar(), Template()], ids=["calendar", "template"])
@@ -112,7 +112,7 @@ def test_the_removal_of_a_calendar_and_a_schedule_that_begins_to_use_it(meet: Me
     )
     if removed is None:
         assert isinstance(made, ValidationError)
-        assert "there is no calendar 'days off'" in str(made)
+        assert "unknown calendar 'days off'" in str(made)
     else:
         assert isinstance(removed, Refused)
         assert calendar.used_by() == [made]

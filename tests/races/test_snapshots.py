@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from execution.models import Worker
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from tests.base import break_down, claim, end, enqueue, make_worker, row, step
 from tests.invariants import violations
 from tests.races.meeting import queue_up
@@ -35,7 +35,7 @@ def test_a_retry_that_comes_back_in_the_middle_of_a_claim_is_claimed_and_begins(
     assert violations() == []
 
 
-def claim_slowly(worker: Worker) -> list[Held]:
+def claim_slowly(worker: Worker) -> list[ClaimedTask]:
     """Its statement has begun, and waits where it looks whether the worker is alive.
 
     What is temporary hides the table from this connection alone, and goes with it.

@@ -87,5 +87,5 @@ def test_two_edits_that_would_close_a_circle_together(meet: Meeting) -> None:
     )
     refused = [each for each in found if isinstance(each, ValidationError)]
     assert len(refused) == 1
-    assert "It would start itself" in str(refused[0])
+    assert "The schedule would start itself" in str(refused[0])
     assert EventTrigger.objects.count() == 1

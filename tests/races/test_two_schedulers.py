@@ -20,7 +20,7 @@ from database import clock
 from execution.loops.invoker import trigger
 from execution.loops.scheduler import is_due, tick
 from execution.models import Worker, WorkerTask
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from schedules import generator
 from schedules.generator import generate
 from schedules.models import Backfill, Conflict, Overlap, Refused, Schedule, SharedCalendar, timetable
@@ -151,7 +151,7 @@ def office_hours(dice: Random, done: Counter[str], now: datetime) -> None:
 def work(worker: Worker, dice: Random, now: datetime) -> None:
     """Some steps end, some fail, some take longer."""
     claim(worker, now=now)
-    for task in map(Held.of, WorkerTask.objects.filter(worker=worker)):
+    for task in map(ClaimedTask.of, WorkerTask.objects.filter(worker=worker)):
         ended = dice.choices([end, break_down, None], [6, 2, 2])[0]
         if ended is not None:
             ended(worker, task, now=now)
@@ -190,7 +190,7 @@ def come_to_rest(worker: Worker, now: datetime) -> None:
     for _ in range(200):
         tick(now)
         claim(worker, now=now)
-        end(worker, *map(Held.of, WorkerTask.objects.filter(worker=worker)), now=now)
+        end(worker, *map(ClaimedTask.of, WorkerTask.objects.filter(worker=worker)), now=now)
         if not is_due(now) and not WorkerTask.objects.exists():
             return
 

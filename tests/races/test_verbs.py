@@ -14,7 +14,7 @@ from activities.models import Activity, OutputLine
 from database import clock
 from execution.loops import invoker, recovery
 from execution.loops.invoker import Overlapping
-from execution.loops.recorder import Said, write
+from execution.loops.recorder import StepOutput, write
 from execution.models import Execution, Worker, WorkerTask
 from schedules.generator import generate
 from schedules.models import Conflict, Occurrence, Schedule
@@ -168,7 +168,7 @@ def test_terminate_and_progress(meet: Meeting) -> None:
     for _ in meet.rounds:
         execution = start(*(step(f"step {number}") for number in range(10)))
         worker = make_worker()
-        saids = [Said(task.activity_id, lambda: NOW) for task in claim(worker)]
+        saids = [StepOutput(task.activity_id, lambda: NOW) for task in claim(worker)]
         for said in saids[::-1]:
             said.progress(1, 2, "half-way")
             said.output("stdout", ["a line"])
@@ -225,7 +225,7 @@ def test_recovery_and_a_write_in_flight() -> None:
     execution = start(step("a"))
     worker = make_worker()
     (task,) = claim(worker)
-    said = Said(task.activity_id, lambda: NOW)
+    said = StepOutput(task.activity_id, lambda: NOW)
     said.output("stdout", ["in time"])
     this(worker).bury(now=NOW)
     queue_up(partial(recovery.recover, NOW), behind=partial(write, [said], worker_id=worker.pk))

@@ -219,7 +219,9 @@ def test_reserving_what_is_published_again(ledger: Path) -> None:
         Run.objects.filter(pk=run.pk).update(handler=run.workflow.handlers.get(name="Third"))
         run.refresh_from_db()
         run.start(NOW)
-        found = [event.seen() for event in Event.objects.pending().select_related("topic").order_by("seq")]
+        found = [
+            event.as_pending() for event in Event.objects.pending().select_related("topic").order_by("seq")
+        ]
         results = queue_up(
             partial(run.reach_prepared, Prepared(found), now=NOW),
             partial(publish_by_index, ids[290:310]),

@@ -13,7 +13,7 @@ from database import clock
 from execution.loops.invoker import trigger
 from execution.models import Execution
 from schedules import registry
-from schedules.forms import ScheduleForm
+from schedules.forms.schedule import ScheduleForm
 from schedules.models import Occurrence, Schedule, SharedCalendar
 from tests.admin_pages import (
     PYTHON,
@@ -33,7 +33,7 @@ from text.words import badge
 
 pytestmark = pytest.mark.django_db
 BERLIN = {"cron": ["0 * * * *"], "time_zone": "Europe/Berlin"}
-CONFLICT = "Somebody else changed this schedule"
+CONFLICT = "Another person changed this schedule"
 
 
 @pytest.fixture
@@ -110,16 +110,16 @@ def test_what_is_wrong_is_told_at_its_field(settings: Any) -> None:
     days_off()
     for field, text, words in (
         ("structured", "hour: 25", "hour 25 is out of range"),
-        ("exclude", "calendar Days of", "there is no calendar 'Days of'; did you mean Days off?"),
+        ("exclude", "calendar Days of", "unknown calendar 'Days of'; did you mean Days off?"),
         ("end_at", "2020-01-01", "leaves no time"),
         ("every", "30s", "at least 1m between two times"),
         ("timeout_seconds", "2y", "Enter a duration such as 90s"),
         ("failures_to_pause", "3", "3 cannot be among the last 1 executions"),
-        ("tags", "x" * 51, "is no tag"),
+        ("tags", "x" * 51, "is not a tag"),
         ("memo", "no colon here", "has no colon"),
         ("memo", "a: 1\na: 2", "is there twice"),
         ("memo", "{broken", "Expecting"),
-        ("memo", "[1]", "Names and texts are expected"),
+        ("memo", "[1]", "Enter names and texts"),
     ):
         form = ScheduleForm(typed(every="1h", paused="on") | {field: text})
         assert words in html.unescape(str(form.errors[field]))
@@ -175,7 +175,7 @@ def test_the_list_says_how_each_is_and_is_filtered(client: Client) -> None:
     for words in ("At 03:00 every day, Europe/Berlin", "03:00:00 Europe/Berlin", "in progress"):
         assert words in text
     assert '<input type="hidden" name="tag" value="finance">' in text
-    assert re.search(r'href="[^"]*state=running[^"]*"[^>]*>\s*active\s*<', text)
+    assert re.search(r'href="[^"]*state=active[^"]*"[^>]*>\s*active\s*<', text)
     assert badge("active") in text
     assert "when resumed" not in text
     Schedule.objects.get(name="Both").pause(initiator=SOMEBODY, now=now)
@@ -218,7 +218,7 @@ def test_a_name_taken_while_saving_is_a_form_error(client: Client, monkeypatch: 
     """Two people, the same moment: the database refuses the second after all checks have passed."""
     make_schedule(name="Taken")
     monkeypatch.setattr(Schedule, "validate_constraints", lambda self, exclude=None: None)
-    assert "took this name" in complaints(save(client, typed(name="taken")))["name"]
+    assert "just taken by another schedule" in complaints(save(client, typed(name="taken")))["name"]
     assert Schedule.objects.count() == 1
 
 
@@ -233,7 +233,7 @@ def test_a_step_of_an_uninstalled_type_is_shown_and_refused_not_turned_into_anot
     schedule.steps.update(step_type="vanished")
     assert "vanished (not installed)" in change_page(client, schedule).content.decode()
     response = save(client, typed(schedule, steps=typed_steps(schedule)), schedule)
-    assert "There is no step type “vanished”" in complaints(response)["step step_type"]
+    assert "Unknown step type “vanished”" in complaints(response)["step runs"]
 
 
 def test_a_broken_spec_is_shown_and_can_be_mended(client: Client) -> None:
@@ -266,23 +266,23 @@ def test_run_now_asks_first_and_shows_the_execution(client: Client) -> None:
         response = client.post(url, answers)
         execution = Execution.objects.get()
         assert response["Location"] == execution.get_absolute_url()
-    assert "is started" in told(client, response)
+    assert "has started" in told(client, response)
     assert execution.activity.initiator_name == "superuser"
     assert Occurrence.objects.get().nominal_at == datetime(2026, 7, 1, 7, tzinfo=UTC)
     said = told(client, client.post(url, {"key": "another"}))
     assert ("was not started" in said, execution.get_absolute_url() in said) == (True, True)
     response = client.post(url, {"key": "b", "overlap": "buffer_one"})
     assert response["Location"] == schedule.get_absolute_url()
-    assert "waits for its turn" in told(client, response)
+    assert "is waiting for its turn" in told(client, response)
     waiting = page("schedules_occurrence_change", Occurrence.objects.get(status="pending").pk)
-    assert "By hand (superuser): it is waiting for execution" in client.get(waiting).content.decode()
+    assert "By hand (superuser). Waiting for execution" in client.get(waiting).content.decode()
 
 
 def test_pause_and_resume_of_several_tell_of_each_what_became_of_it(client: Client) -> None:
     late = make_schedule(name="Late", spec=BERLIN, now=clock.now() - timedelta(hours=3))
     other = make_schedule(name="Other", spec=BERLIN | {"time_zone": "Asia/Tokyo"})
     pause, resume = (operation("schedules_schedule", name, late.pk, other.pk) for name in ("pause", "resume"))
-    assert "On the clock of each of them." in client.get(pause).content.decode()
+    assert "In the time zone of each schedule." in client.get(pause).content.decode()
     said = told(client, client.post(pause, {"note": "holiday", "until": "2998-07-01T09:00"}))
     assert ("“Late” is paused" in said, "“Other” is paused" in said) == (True, True)
     assert (fresh(late).status, fresh(late).pause_note) == ("paused", "holiday")
@@ -290,9 +290,9 @@ def test_pause_and_resume_of_several_tell_of_each_what_became_of_it(client: Clie
     assert ends == [datetime(2998, 7, 1, 7, tzinfo=UTC), datetime(2998, 7, 1, 0, tzinfo=UTC)]
     fresh(other).resume(initiator=SOMEBODY, now=clock.now())
     said = told(client, client.post(resume, {"missed": "discard"}))
-    assert ("“Late” runs again" in said, "“Other” is not paused" in said) == (True, True)
+    assert ("“Late” is active again" in said, "“Other” is not paused" in said) == (True, True)
     fates = {(each.status, each.reason) for each in late.occurrences.all()}
-    assert (fresh(late).status, fates) == ("running", {("skipped", "discarded")})
+    assert (fresh(late).status, fates) == ("active", {("skipped", "discarded")})
 
 
 def test_cancel_running_cancels_all_of_it(client: Client) -> None:
@@ -302,7 +302,7 @@ def test_cancel_running_cancels_all_of_it(client: Client) -> None:
     url = operation("schedules_schedule", "cancel", schedule.pk)
     assert "2 executions are being cancelled" in told(client, client.post(url, {"reason": "enough"}))
     assert {(e.status, e.cancel_reason) for e in Execution.objects.all()} == {("cancelled", "enough")}
-    assert "Nothing of" in told(client, client.post(url, {"reason": ""}))
+    assert "no running executions" in told(client, client.post(url, {"reason": ""}))
 
 
 def test_close_is_the_only_delete_and_the_history_stays(client: Client) -> None:
@@ -311,7 +311,7 @@ def test_close_is_the_only_delete_and_the_history_stays(client: Client) -> None:
     response = client.post(page("schedules_schedule_delete", schedule.pk), {"post": "yes"})
     assert response["Location"] == operation("schedules_schedule", "close", schedule.pk)
     assert "never runs again" in client.get(response["Location"]).content.decode()
-    assert fresh(schedule).status == "running"
+    assert fresh(schedule).status == "active"
     assert "is closed" in told(client, client.post(response["Location"]))
     assert fresh(schedule).status == "closed"
     text = change_page(client, schedule).content.decode()
@@ -329,7 +329,7 @@ def test_actions_of_the_list_ask_on_the_same_page(client: Client) -> None:
     assert offered == ["", "run", "cancel", "skip", "unskip", "backfill", "pause", "resume", "close"]
     response = client.post(url, {"action": "pause", "_selected_action": ids})
     assert set(response["Location"].split("?")[1].split("&")) == {f"id={pk}" for pk in ids}
-    assert {each.status for each in Schedule.objects.all()} == {"running"}
+    assert {each.status for each in Schedule.objects.all()} == {"active"}
     assert client.post(response["Location"], {"note": "", "until": ""})["Location"] == url
     assert {each.status for each in Schedule.objects.all()} == {"paused"}
 
@@ -343,7 +343,7 @@ def test_who_may_define_and_edit(role: str) -> None:
     schedule = make_schedule(step("work"), step("other", 1))
     client, steps = sign_in(role), typed_steps(schedule)
     # To delete a code step and to keep another as it is writes no code.
-    words, code = {"description": "other"}, [steps[0] | {"config": '{"function": "os.getcwd"}'}]
+    words, code = {"description": "other"}, [steps[0] | {"config-function": "os.getcwd"}]
     cases: list[Any] = [(None, steps, {}), (schedule, steps[:1], words), (schedule, code, words)]
     for (of, plan, fields), status in zip(cases, WRITERS[role], strict=True):
         before, row = everything(), fresh(of) if of else None

@@ -101,14 +101,14 @@ def test_next_times_are_left_out_once_by_a_page_that_is_sent_twice_and_taken_bac
     assert fresh(schedule).skips == {}
     tokens = {"tokens": asked.context["form"]["tokens"].value()}
     said = told(client, client.post(url, tokens))
-    assert "“Skippable” leaves out" in said
-    assert "“Manual” has no next time that could be skipped" in said
-    assert "Somebody else changed this schedule meanwhile" in told(client, client.post(url, tokens))
+    assert "“Skippable” will skip" in said
+    assert "“Manual” has no next time to skip" in said
+    assert "This schedule was changed in the meantime" in told(client, client.post(url, tokens))
     (at,) = fresh(schedule).skips
     url = f"{ask('unskip', schedule)}&at={at}"
     assert client.get(url).context["form"]["at"].value() == at
     assert set(client.post(url, {"at": "2998-01-01"}).context["form"].errors) == {"at"}
-    assert "has its time" in told(client, client.post(url, {"at": at}))
+    assert "will not skip" in told(client, client.post(url, {"at": at}))
     assert fresh(schedule).skips == {}
     assert {"skip", "unskip"} <= set(Activity.objects.values_list("operation", flat=True))
 
@@ -119,7 +119,7 @@ class TestBackfill:
         local = DAYS_AGO.replace(tzinfo=schedule.zone)
         trigger(schedule, initiator=SOMEBODY, now=DAYS_AGO, at=local)
         url = ask("backfill", schedule)
-        assert "Show what it would do" in text_of(client, url)
+        assert "Preview" in text_of(client, url)
         shown = client.post(url, RANGE)
         text = shown.content.decode()
         assert "<b>21</b> of 21 times" in text
@@ -134,7 +134,7 @@ class TestBackfill:
             response = client.post(url, RANGE | rehearsed)
             backfill = Backfill.objects.get()
             assert response["Location"] == backfill.get_absolute_url()
-        assert "is on its way" in told(client, response)
+        assert "has been queued" in told(client, response)
         assert (backfill.total, backfill.overlap, backfill.initiator_name) == (21, "buffer_all", "superuser")
         assert backfill.start_at == local
 
@@ -151,7 +151,7 @@ class TestBackfill:
         for each in Backfill.objects.all():  # what it asked for is not missing any more
             each.generate(clock.now())
         rehearsed = {"rehearsed": urlencode(sorted(missing.items()))}
-        assert "is on its way" in told(client, client.post(url, missing | rehearsed))
+        assert "has been queued" in told(client, client.post(url, missing | rehearsed))
         assert [each.schedule for each in Backfill.objects.order_by("pk")] == several
         assert "Open the form again" in send(overlap="skip", which="all")
         assert Backfill.objects.count() == 2
@@ -164,7 +164,7 @@ class TestBackfill:
             ("start_at", "yesterday", "valid date/time"),
             ("end_at", "2998-01-01T00:00", "ends in the future"),
             ("end_at", "1980-01-01T00:00", "ends before it starts"),
-            ("which", "failed", "Nothing is left to do among 21 times: 21 never executed"),
+            ("which", "failed", "None of 21 times would start: 21 never executed"),
         ):
             response = client.post(url, RANGE | {field: answer})
             assert words in " ".join(response.context["form"].errors[field])
@@ -190,7 +190,7 @@ class TestBackfill:
         text = text_of(client, shown)
         assert (f"{backfill.total} not started" in text, "Finished" in text) == (True, True)
         assert 'http-equiv="refresh"' not in text
-        assert "has ended already" in told(client, client.post(url, {"reason": ""}))
+        assert "has already ended" in told(client, client.post(url, {"reason": ""}))
         assert len(listed(Occurrence, f"backfill__id__exact={backfill.pk}")) == backfill.total
 
 
@@ -207,14 +207,14 @@ def test_everything_is_paused_and_resumed(client: Client) -> None:
     url = page("schedules_schedule_resume_all")
     assert "2 schedules are concerned" in text_of(client, url)
     assert "2 schedules are active again" in told(client, client.post(url, {"missed": "discard"}))
-    assert [fresh(each).status for each in schedules] == ["running", "running", "paused"]
+    assert [fresh(each).status for each in schedules] == ["active", "active", "paused"]
 
 
 def test_pausing_a_selection_leaves_what_is_paused_and_resuming_one_shows_why_each_is(client: Client) -> None:
     runs, own = make_schedule(name="Runs"), make_schedule(name="Own", paused=True, note="the bank moves")
     url = operation("schedules_schedule", "pause", runs.pk, own.pk)
     text = told(client, client.post(url, {"note": "flood", "until_0": "", "until_1": ""}))
-    assert "“Own” is already paused (the bank moves). It is left as it is." in text
+    assert "“Own” is already paused (the bank moves). Nothing was changed." in text
     assert [fresh(each).pause_note for each in (runs, own)] == ["flood", "the bank moves"]
     text = text_of(client, operation("schedules_schedule", "resume", runs.pk, own.pk))
     assert "paused (flood)" in text

@@ -118,7 +118,7 @@ class TestFailuresAreCounted:
         run(schedule, outcomes)
         counted = fresh(schedule)
         assert (counted.failures_in_a_row, counted.failures_recently) == (in_a_row, recently)
-        assert (counted.failed_count, counted.status) == (failed, "running")
+        assert (counted.failed_count, counted.status) == (failed, "active")
 
     def test_the_last_failure_is_kept_until_one_completes(self) -> None:
         """A cancelled execution says nothing about whether it works."""
@@ -153,10 +153,10 @@ class TestPauseOnFailure:
     ) -> None:
         schedule = make_schedule(pause_on_failure=True, failures_to_pause=failures, failures_among=among)
         run(schedule, outcomes[:-1])
-        assert fresh(schedule).status == "running"
+        assert fresh(schedule).status == "active"
         run(schedule, outcomes[-1], since=len(outcomes))
         paused = fresh(schedule)
-        assert paused.status == ("paused" if note else "running")
+        assert paused.status == ("paused" if note else "active")
         assert paused.pause_note == (f"Paused by itself. {note}{paused.last_failure}" if note else "")
         assert "it broke" in paused.last_failure
 
@@ -172,7 +172,7 @@ class TestPauseOnFailure:
         run(schedule, "fff")
         fresh(schedule).resume(initiator=SOMEBODY, now=hours(4))
         run(schedule, "x", since=5)
-        assert fresh(schedule).status == "running"
+        assert fresh(schedule).status == "active"
         run(schedule, "f", since=6)
         assert fresh(schedule).status == "paused"
 
@@ -182,7 +182,7 @@ class TestPauseOnFailure:
         run(schedule, "ff")
         fresh(schedule).edit(token=1, initiator=SOMEBODY, now=hours(2), changes={"pause_on_failure": True})
         run(schedule, outcome, since=3)
-        assert fresh(schedule).status == "running"
+        assert fresh(schedule).status == "active"
 
     @pytest.mark.parametrize(("failures", "among"), [(0, 1), (3, 2), (1, 101)])
     def test_numbers_that_make_no_sense_are_refused(self, failures: int, among: int) -> None:

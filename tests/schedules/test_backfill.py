@@ -148,7 +148,7 @@ class TestAsk:
             (-2, -1, {"which": "some"}, "which", "'some' is not a valid choice"),
             (-2, -1, {"overlap": "never"}, "overlap", "'never' is not a valid choice"),
             (-0.9, -0.1, {}, "end_at", "no time in this range"),
-            (-3, -1, {"which": "failed"}, "which", "Nothing is left to do among 3 times: 3 never executed."),
+            (-3, -1, {"which": "failed"}, "which", "None of 3 times would start: 3 never executed."),
             (-40_000_000, -1, {}, "start_at", "Choose a start in 1970 or later."),
             (
                 -90 * DAY - 1,
@@ -210,7 +210,7 @@ class TestAsk:
             return count(draft, limit=limit)
 
         monkeypatch.setattr(Backfill, "survey", count_while_somebody_edits)
-        with pytest.raises(Refused, match="The times of “Nightly” have just been changed"):
+        with pytest.raises(Refused, match="The times of “Nightly” have just changed"):
             ask(schedule)
         assert not Backfill.objects.exists()
 
@@ -576,7 +576,7 @@ class TestABadOneStopsNobody:
         Backfill.objects.filter(pk=bad.pk).update(spec={"cron": ["0 0 * *"]})
         backfill(NOW)
         assert fresh(bad).status == "cancelled"
-        assert fresh(bad).reason.startswith("It cannot go on: cron: ")
+        assert fresh(bad).reason.startswith("The backfill cannot continue: cron: ")
         activity = Activity.objects.get(operation="cancel_backfill")
         assert (activity.initiator_type, activity.message) == ("system", fresh(bad).reason)
         assert f"backfill {bad.pk} cannot go on" in caplog.text

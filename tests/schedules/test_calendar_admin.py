@@ -75,8 +75,8 @@ def test_the_page_says_what_it_leaves_out_and_who_uses_it(client: Client) -> Non
     for absent in ("<textarea", 'name="_save"', "Used by"):
         assert absent not in text
     SharedCalendar.objects.update(excluded={"x": 5})
-    assert "Broken" in client.get(page("schedules_sharedcalendar_changelist")).content.decode()
-    assert "Broken" in shown(client, calendar)
+    assert "Invalid" in client.get(page("schedules_sharedcalendar_changelist")).content.decode()
+    assert "Invalid" in shown(client, calendar)
 
 
 def test_an_edit_moves_the_schedules_that_use_it_unless_it_would_end_one(client: Client) -> None:
@@ -89,7 +89,7 @@ def test_an_edit_moves_the_schedules_that_use_it_unless_it_would_end_one(client:
     as_shown = {name: form[name].value().replace("\n", "\r\n") for name in ("description", "excluded")}
     assert save(client, calendar, **as_shown).status_code == 302
     response = save(client, calendar, excluded="dates 2998-01-01/2998-01-02")
-    assert "“User” would have no time left" in errors(response)["__all__"]
+    assert "“User” would have no times left" in errors(response)["__all__"]
     assert "dates 2998-01-01/2998-01-02" in response.content.decode()
     # Nor does anything become of a form that does not say which version it changes, or an old one.
     assert errors(save(client, calendar, version="1")).keys() == {"__all__"}

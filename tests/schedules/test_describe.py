@@ -41,11 +41,11 @@ def pass_time(*, to: datetime, since: datetime = NOW, work: bool = True) -> None
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
-        ({"spec": HOURLY}, "running"),
+        ({"spec": HOURLY}, "active"),
         ({"spec": HOURLY, "paused": True}, "paused"),
         ({"spec": {}}, "by hand"),
         ({"spec": HOURLY, "remaining": 0}, "ended"),
-        ({"spec": {"at": ["2026-11-16T04:00:00Z"]}}, "running"),
+        ({"spec": {"at": ["2026-11-16T04:00:00Z"]}}, "active"),
     ],
 )
 def test_its_state_as_people_see_it(fields: dict[str, Any], state: str) -> None:
@@ -66,7 +66,7 @@ def test_a_broken_one() -> None:
     described = describe(schedule, now=hours(1))
     assert (described.state, described.upcoming) == ("broken", [])
     assert "5 fields expected" in described.spec_error
-    assert described.sentence.startswith("Broken: ")
+    assert described.sentence.startswith("Invalid spec: ")
 
 
 def test_what_somebody_wrote_and_who_paused_it() -> None:

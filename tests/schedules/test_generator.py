@@ -132,7 +132,7 @@ class TestABadScheduleStopsNobody:
         generate(minutes(1))
         assert "5 fields expected, got 4" in fresh(bad).spec_error
         for each in (bad, worse):
-            assert (fresh(each).next_run_at, fresh(each).status) == (None, "running")
+            assert (fresh(each).next_run_at, fresh(each).status) == (None, "active")
             assert (fresh(each).processed_until, times(each)) == (NOW, [])
         assert times(good) == [minutes(1)]
         before = everything()["Schedule"]

@@ -140,8 +140,11 @@ class TestSpecInAFile:
         ("spec", "words"),
         [
             ({"cron": ["0 9 13 * 5"]}, "Note: 0 9 13 * 5 gives both day of month and day of week"),
-            ({"at": ["2020-01-01T00:00"]}, "Note: It would not be accepted now: at: only matches in the"),
-            ({"at": ["2020-01-01T00:00"]}, "There is no time after 2026-11-16 03:00 UTC."),
+            (
+                {"at": ["2020-01-01T00:00"]},
+                "Note: This spec would not be accepted now: at: only matches in the",
+            ),
+            ({"at": ["2020-01-01T00:00"]}, "No times after 2026-11-16 03:00 UTC."),
             ({"every": ["1h"], "jitter": "5m"}, "Note: Jitter depends on the schedule's name"),
         ],
     )
@@ -237,7 +240,7 @@ class TestStoredSchedule:
         for spec in ({"every": ["1h"]}, {"every": ["2h"]}, {"every": ["3h"]}):
             schedule = make_schedule(name="Nightly", spec=spec)
             schedule.close(initiator=SOMEBODY, now=NOW)
-        assert "Note: It is closed: it does not run at these times any more." in said("Nightly")
+        assert "Note: The schedule is closed: it does not run at these times." in said("Nightly")
         assert said("Nightly")[1] == "Every 3 hours"
         make_schedule(name="Nightly", spec={"every": ["4h"]})
         assert said("Nightly")[1] == "Every 4 hours"
@@ -257,7 +260,7 @@ class TestStoredSchedule:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         skipped, kept = said("Nightly", "--count", "2")[-2:]
-        assert skipped.endswith("left out, on request of ada")
+        assert skipped.endswith("skipped, on request of ada")
         assert kept.endswith("in 1 d 6 h")
         assert [time["skipped_by"] for time in told("Nightly", "--count", "2")["times"]] == ["ada", ""]
 
@@ -265,16 +268,16 @@ class TestStoredSchedule:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS, remaining=3)
         schedule.pause(initiator=SOMEBODY, now=NOW, note="disk is full", until=NOW + seconds(86_400))
         lines = said("Nightly", "--count", "1")
-        assert "Note: Runs that are left: 3. Then its times are skipped." in lines
-        assert "Note: It is paused until 2026-11-17 03:00 UTC, so that its times wait: disk is" in lines
+        assert "Note: Runs left: 3. Later times are skipped." in lines
+        assert "Note: The schedule is paused until 2026-11-17 03:00 UTC, so its times wait: disk" in lines
 
     @pytest.mark.parametrize(
         ("wanted", "words"),
         [
-            ("nightly", "There is no schedule “nightly”; did you mean Nightly report?"),
-            ("weather", "There is no schedule “weather”; there are: Nightly backup, Nightly report"),
+            ("nightly", "Unknown schedule “nightly”; did you mean Nightly report?"),
+            ("weather", "Unknown schedule “weather”; there are: Nightly backup, Nightly report"),
             ("9" * 30, "; there are"),
-            ("a\x00b", "There is no schedule"),
+            ("a\x00b", "Unknown schedule"),
         ],
     )
     def test_an_unknown_one_gets_advice(self, wanted: str, words: str) -> None:
@@ -283,7 +286,7 @@ class TestStoredSchedule:
         assert words in refusal(wanted)
 
     def test_a_broken_spec_is_told(self) -> None:
-        assert refusal("Nightly") == "There is no schedule “Nightly”; there are none yet"
+        assert refusal("Nightly") == "Unknown schedule “Nightly”; none exist yet"
         make_schedule(name="Nightly")
         Schedule.objects.update(spec={"cron": ["61 * * * *"]})
         assert refusal("Nightly").startswith("The spec of “Nightly” is broken: cron: minute 61")

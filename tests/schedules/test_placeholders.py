@@ -70,7 +70,7 @@ class TestWriting:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("{{", "“{{” is not closed, or not a placeholder; a {{ that is no placeholder is written {{{{"),
+            ("{{", "“{{” is not closed, or not a placeholder; write {{{{ for a literal {{"),
             ("x {{ attempt } }", "“{{ attempt } }” is not closed"),
             ("{{ attempt {{ attempt }}", "is not closed"),
             ("{{ steps.it's.result }}", "is not closed, or not a placeholder"),
@@ -80,8 +80,8 @@ class TestWriting:
             ("{{ steps }}", "“steps” must name a step and its result: steps.NAME.result"),
             ("{{ steps.'a b' }}", 'must name a step and its result: steps."a b".result'),
             ("{{ secrets.a.b }}", "“secrets.a.b” must be secrets. and the name of one secret"),
-            ("{{ step.a.result }}", "there is no value “step”; did you mean steps?"),
-            ("{{ weather }}", "there is no value “weather”; there are: steps, secrets, event, last"),
+            ("{{ step.a.result }}", "unknown value “step”; did you mean steps?"),
+            ("{{ weather }}", "unknown value “weather”; there are: steps, secrets, event, last"),
             ("{{ event.key }}", "“event.key” must be event. and one of topic, message_id, title, payload"),
             ("{{ event.topic.slug }}", "“event.topic.slug”: nothing can follow event.topic"),
             ("{{ attempt.number }}", "“attempt.number”: nothing can follow attempt"),
@@ -228,7 +228,7 @@ class TestFields:
         def of(text: str) -> Any:
             return [text] if field.kind == "list" else text
 
-        with pytest.raises(ValueError, match="takes no placeholders, as it decides what runs"):
+        with pytest.raises(ValueError, match="cannot contain placeholders, as it decides what runs"):
             field.clean(of("SELECT {{ steps.a.result }}"))
         for text in ("'{{0}}' -f 'x'", "{{ .Names }}", "{{{{"):
             assert field.clean(of(text)) == of(text)
@@ -241,7 +241,7 @@ class TestFields:
     def test_where_others_could_read_it_no_secret_may_stand(self) -> None:
         field = Field("argv", "Arguments", kind="list", secrets=False)
         assert field.clean(["{{ attempt }}"]) == ["{{ attempt }}"]
-        with pytest.raises(ValueError, match="may not hold a secret: it would show in the process list"):
+        with pytest.raises(ValueError, match="cannot contain a secret: it would show in the process list"):
             field.clean(["x", "--password={{ secrets.token }}"])
 
     @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ class TestFields:
         for argv in (["{{ attempt }}"], ["/bin/{{ attempt }}", "x"], "{{ steps.a.result }}"):
             with pytest.raises(ConfigError) as raised:
                 get("executable").clean({"argv": argv})
-            assert "takes no placeholders" in raised.value.errors["argv"]
+            assert "cannot contain placeholders" in raised.value.errors["argv"]
 
     def test_the_function_of_a_python_step_is_fixed_its_arguments_are_not(self) -> None:
         with pytest.raises(ConfigError) as raised:
@@ -295,12 +295,12 @@ class TestSaving:
         ("text", "words"),
         [
             ("{{ steps.b.result }}", "a step cannot use its own result"),
-            ("{{ steps.x.result }}", "there is no step “x”; there are: a, b, side, later"),
-            ("{{ steps.A.result }}", "there is no step “A”; did you mean a?"),
+            ("{{ steps.x.result }}", "unknown step “x”; there are: a, b, side, later"),
+            ("{{ steps.A.result }}", "unknown step “A”; did you mean a?"),
             ("{{ steps.side.result }}", "“side” is in the same group, so they run side by side"),
             ("{{ steps.later.result }}", "“later” runs later: move it to an earlier group"),
-            ("{{ secrets.tokn }}", "there is no secret “tokn”; did you mean token?"),
-            ("{{ secrets.else }}", "there is no secret “else”; define it first"),
+            ("{{ secrets.tokn }}", "unknown secret “tokn”; did you mean token?"),
+            ("{{ secrets.else }}", "unknown secret “else”; define it first"),
             ("{{ steps.a.reslt }}", "“steps.a.reslt” must name a step"),
         ],
     )
@@ -328,7 +328,7 @@ class TestSaving:
         using = step("b", 1, kwargs={"x": "{{ steps.'a'.result.count }} {{ nominal_time }}"})
         schedule = make_schedule(step("a"), using)
         for after in ([step("renamed"), using], [using]):
-            with pytest.raises(ValidationError, match="there is no step “a”"):
+            with pytest.raises(ValidationError, match="unknown step “a”"):
                 schedule.edit(token=schedule.token, initiator=SOMEBODY, now=NOW, changes={}, steps=after)
         assert fresh(schedule).steps.count() == 2
 
@@ -353,7 +353,7 @@ class TestSaving:
         [
             ("{{ steps.a.result }}", "a single job has no earlier steps"),
             ("{{ nominal_time }}", "a single job has only attempt and idempotency_key"),
-            ("{{ secrets.token }}", "there is no secret “token”; define it first"),
+            ("{{ secrets.token }}", "unknown secret “token”; define it first"),
             ("{{ attemp }}", "did you mean attempt?"),
         ],
     )

@@ -64,7 +64,7 @@ def details(operation: str) -> dict[str, Any]:
 class TestDefine:
     def test_it_runs_knows_its_next_time_and_is_on_record(self) -> None:
         schedule = make_schedule(step("a"), name="Nightly", spec=HOURLY)
-        assert (schedule.status, schedule.token, schedule.catch_up_seconds) == ("running", 1, 86_400)
+        assert (schedule.status, schedule.token, schedule.catch_up_seconds) == ("active", 1, 86_400)
         assert (schedule.processed_until, schedule.next_run_at) == (NOW, minutes(60))
         made = record("create")
         assert (made.status, made.target_type, made.target_id) == ("complete", "schedule", str(schedule.pk))
@@ -236,7 +236,7 @@ def test_it_is_paused_paused_again_resumed_and_closed_and_each_leaves_a_record()
     assert (fresh(schedule).pause_note, fresh(schedule).paused_until) == ("for good", None)
     schedule.resume(initiator=SOMEBODY, now=minutes(3), token=3)
     schedule = fresh(schedule)
-    assert (schedule.status, schedule.token, schedule.pause_note) == ("running", 4, "")
+    assert (schedule.status, schedule.token, schedule.pause_note) == ("active", 4, "")
     assert (schedule.paused_at, schedule.paused_until) == (None, None)
     assert record("resume").initiator_name == "ada"
     schedule.close(initiator=SOMEBODY, now=minutes(4), token=4)

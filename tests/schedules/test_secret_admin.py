@@ -82,7 +82,7 @@ class TestSaving:
         put("taken", "something else")
         for form, field, words in (
             (typed(name="a.b", description="For what"), "name", "lower-case letters, digits, - and _"),
-            (typed(name="taken"), "name", "There is a secret with this name already"),
+            (typed(name="taken"), "name", "A secret with this name already exists"),
             (typed(value=""), "value", "required"),
             (typed(value="\r\n\r\n\r\n"), "value", "at least 4 characters"),
             (typed(value=f"{CANARY}\0"), "value", "Null characters are not allowed"),
@@ -103,7 +103,7 @@ class TestSaving:
         """Two people, the same moment: the database refuses the second after all checks have passed."""
         put(value="theirs")
         monkeypatch.setattr(Secret, "validate_constraints", lambda self, exclude=None: None)
-        assert "took this name" in errors(save(client))["name"]
+        assert "just taken by another secret" in errors(save(client))["name"]
         assert value_of() == "theirs"
 
     def test_a_secret_that_is_gone_meanwhile_is_told(
@@ -116,7 +116,7 @@ class TestSaving:
             take(self)
 
         monkeypatch.setattr(Secret, "_take", gone)
-        assert "was deleted meanwhile" in errors(save(client, secret, value="new value"))["__all__"]
+        assert "was deleted in the meantime" in errors(save(client, secret, value="new value"))["__all__"]
 
     def test_a_missing_key_is_told_on_the_form_and_on_the_page(self, client: Client, key_file: Path) -> None:
         secret = put()
@@ -198,7 +198,7 @@ def test_what_schedules_use_stays_and_they_are_named_the_rest_is_deleted_if_one_
     shown = client.get(page("schedules_secret_change", used.pk)).content.decode()
     assert f'href="{page("schedules_schedule_change", schedule.pk)}">Nightly</a>' in shown
     asked = client.get(page("schedules_secret_delete", unused.pk), follow=True)
-    assert "gone for good" in asked.content.decode()
+    assert "Delete the " in asked.content.decode()
     assert Secret.objects.names() == {"used", "unused"}
     response = client.post(operation("schedules_secret", "delete", used.pk, unused.pk))
     assert response["Location"] == page("schedules_secret_changelist")

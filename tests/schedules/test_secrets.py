@@ -117,7 +117,7 @@ class TestValues:
         [
             ("abc", "at least 4 characters"),
             ("   \n \n", "at least 4 characters"),
-            ("a\0bcd", "NUL or half a surrogate pair"),
+            ("a\0bcd", "NUL or an unpaired surrogate"),
             ("ż" * 32_769, "65,538 bytes long: at most 65,536"),
         ],
         ids=["short", "blank", "NUL", "long in UTF-8"],
@@ -144,7 +144,7 @@ class TestNames:
 
     def test_one_of_each_whatever_its_case(self) -> None:
         put()
-        with pytest.raises(ValidationError, match="There is a secret with this name already"):
+        with pytest.raises(ValidationError, match="A secret with this name already exists"):
             Secret.objects.define("token", "other", initiator=SOMEBODY, now=NOW)
         for name in ("token", "TOKEN"):
             with pytest.raises(IntegrityError), transaction.atomic():
@@ -178,7 +178,7 @@ class TestRecord:
         assert (fresh(secret).changed_at, value_of()) == (NOW, CANARY)
         secret.remove(initiator=SOMEBODY, now=NOW)
         for verb in (same.remove, same.edit):
-            with pytest.raises(Refused, match="“token” was deleted meanwhile"):
+            with pytest.raises(Refused, match="“token” was deleted in the meantime"):
                 verb(initiator=SOMEBODY, now=NOW)
 
 
@@ -246,9 +246,9 @@ class TestKeys:
             lambda: put("second"),
             lambda: secret.edit(value="new value", initiator=SOMEBODY, now=NOW),
         ):
-            with pytest.raises(VaultError, match=f"nothing can be encrypted: there is no {key_file}"):
+            with pytest.raises(VaultError, match=f"nothing can be encrypted: {key_file} does not exist"):
                 change()
-        with pytest.raises(Undecryptable, match=f"there is no {key_file}"):
+        with pytest.raises(Undecryptable, match=f"{key_file} does not exist"):
             value_of()
         assert not key_file.exists()
 
@@ -484,7 +484,7 @@ class TestCommand:
         self, key_file: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         call_command("rotatesecrets")
-        assert capsys.readouterr().out == "There are no secrets: nothing to do.\n"
+        assert capsys.readouterr().out == "No secrets: nothing to do.\n"
         assert not key_file.exists()
         put()
         before, tokens = key_file.read_text(), list(Secret.objects.values())
@@ -524,7 +524,7 @@ class TestCommand:
         settings.JIM_SECRETS_KEYS = [new]
         assert value_of() == CANARY
         call_command("rotatesecrets")
-        assert "JIM_SECRETS_KEYS holds no other key than that." in capsys.readouterr().out
+        assert "JIM_SECRETS_KEYS has only this key." in capsys.readouterr().out
         assert not key_file.exists()
 
     def test_what_cannot_be_decrypted_stops_it_unless_it_is_told_otherwise(
@@ -537,7 +537,7 @@ class TestCommand:
                 call_command("rotatesecrets", dry_run=dry_run)
         assert not key_file.exists()
         call_command("rotatesecrets", skip_lost=True)
-        assert "Without a key, so that they need new values: lost." in capsys.readouterr().out
+        assert "No key decrypts these secrets, so they need new values: lost." in capsys.readouterr().out
         put("lost", "found again")
         assert value_of("lost") == "found again"
 

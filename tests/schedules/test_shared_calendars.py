@@ -66,7 +66,7 @@ class TestDefine:
         [
             ("", [], "name", "cannot be blank"),
             ("x" * 101, [], "name", "at most 100 characters"),
-            ("TAKEN", [], "name", "There is a calendar with this name already"),
+            ("TAKEN", [], "name", "A calendar with this name already exists"),
             ("x", {}, "excluded", "a list expected"),
             ("x", [{"holidays": "Atlantis"}], "excluded", "'Atlantis' is n"),
             ("x", [{"comment": "all of it"}], "excluded", "every time"),
@@ -98,7 +98,7 @@ class TestUse:
 
     def test_one_that_does_not_exist_is_refused_with_advice(self) -> None:
         for others, words in (
-            ([], "create it first: there are none yet"),
+            ([], "create it first: none exist yet"),
             (["UK", "US"], "there are: UK, US"),
             (["Days Off!"], "did you mean Days Off!?"),
         ):
@@ -106,10 +106,10 @@ class TestUse:
                 define(name)
             with pytest.raises(ValidationError) as error:
                 make_schedule(spec=HOURLY_BUT)
-            told = f"there is no calendar 'days off'; {words}"
+            told = f"unknown calendar 'days off'; {words}"
             assert error.value.message_dict == {"spec.exclude": [told]}
         for name in ("a\x00b", "x" * 5000, "", "\ud800"):
-            with pytest.raises(ValidationError, match="there is no calendar"):
+            with pytest.raises(ValidationError, match="unknown calendar"):
                 make_schedule(spec={"every": ["1h"], "exclude": [{"calendar": name}]})
 
     def test_a_new_spec_takes_up_and_drops_calendars(self) -> None:
@@ -220,7 +220,7 @@ class TestEdit:
         assert (fresh(broken).next_run_at, fresh(broken).calendars) == (None, {"days off": [MONDAY]})
         assert (fresh(mended).spec_error, fresh(mended).next_run_at) == ("", hours(21))
         edits = Activity.objects.filter(target_type="schedule", operation="edit")
-        words = "are not recorded, because it was broken: ?"
+        words = "are not recorded: the spec was invalid (?)"
         told = {each.target_id: words in each.message for each in edits}
         assert told == {str(broken.pk): False, str(mended.pk): True}
 
@@ -235,14 +235,15 @@ class TestRefusedEdit:
     def test_a_stale_token(self) -> None:
         calendar = define("days off", MONDAY)
         edit(fresh(calendar), TUESDAY)
-        self.refused(Conflict, partial(edit, calendar, MONDAY, token=1), "changed this calendar meanwhile")
+        stale = partial(edit, calendar, MONDAY, token=1)
+        self.refused(Conflict, stale, "calendar was changed in the meantime")
         stale = partial(calendar.remove, initiator=SOMEBODY, now=NOW, token=1)
-        self.refused(Conflict, stale, "changed this calendar meanwhile")
+        self.refused(Conflict, stale, "calendar was changed in the meantime")
 
     def test_a_deleted_calendar(self) -> None:
         calendar = define()
         remove(fresh(calendar))
-        self.refused(Refused, partial(edit, calendar, MONDAY), "“days off” was deleted meanwhile")
+        self.refused(Refused, partial(edit, calendar, MONDAY), "“days off” was deleted in the meantime")
 
     @pytest.mark.parametrize("changes", [{"excluded": "x"}, {"name": "other"}, {"token": 7}])
     def test_what_is_wrong(self, changes: dict[str, Any]) -> None:
@@ -256,7 +257,7 @@ class TestRefusedEdit:
         make_schedule(name="untouched", spec=HOURLY_BUT)
         for number in range(6):
             make_schedule(name=f"once {number}", spec=spec)
-        words = "“once 0”, “once 1”, “once 2”, “once 3”, “once 4” and 1 more would have no time left"
+        words = "“once 0”, “once 1”, “once 2”, “once 3”, “once 4” and 1 more would have no times left"
         self.refused(Refused, partial(edit, calendar, TUESDAY), words)
 
     def test_a_schedule_whose_spec_would_break_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +304,7 @@ class TestWords:
         told = define("x", MONDAY, {"holidays": "GB"}).describe()
         assert told == "16 November 2026 and public holidays (United Kingdom)"
         broken = SharedCalendar(name="x", excluded=[{"holidays": "XX"}])
-        assert broken.describe().startswith("Broken: 'XX' is n")
+        assert broken.describe().startswith("Invalid calendar: 'XX' is n")
         assert broken.upcoming_dates(2026) == []
 
     def test_the_dates_of_a_year_have_names(self) -> None:

@@ -327,13 +327,13 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("more", "at", "kind", "words"),
         [
-            ({}, "2027-05-04T08:00:00.5", "nominal", "it is one of its times"),
+            ({}, "2027-05-04T08:00:00.5", "nominal", "this is one of its times"),
             ({}, "2027-05-04T03:00", "unmatched", "times are 3 May 2027 09:00 and 4 May 2027 09:00"),
             ({"end_at": "2027-05-04"}, "2027-05-04T20:00", "unmatched", "nearest time is 4 May 2027 09:00"),
             ({"start_at": "2027-05-04"}, "2027-05-03T08:00", "before_start", "the start, 4 May 2027 00:00"),
             ({"end_at": "2026-12-31T23:59"}, "2027-01-04T09:00", "after_end", "end, 31 December 2026 23:59"),
-            ({"end_at": "2026-12-31T09:00"}, "2026-12-31T09:00:00.9", "nominal", "it is one of its times"),
-            ({"cron": []}, "2027-05-04T08:00", "manual", "it runs only when somebody starts it"),
+            ({"end_at": "2026-12-31T09:00"}, "2026-12-31T09:00:00.9", "nominal", "this is one of its times"),
+            ({"cron": []}, "2027-05-04T08:00", "manual", "runs only when started by hand"),
             ({}, "1950-01-01T09:00", "unmatched", "times lie between 1970 and 2999"),
             ({}, "3500-01-01T09:00", "unmatched", "times lie between 1970 and 2999"),
         ],
@@ -371,7 +371,7 @@ class TestExplain:
             ("30 1 * * *", "literal", "2026-03-29T01:30", "gap", "2026: 01:30 does not exist on that day"),
             ("30 1 * * *", "cron", "2026-03-29T01:30", "gap", "exist on that day, and takes place at 02:00"),
             ("30 1 * * *", "cron", "2026-03-29T01:00", "nominal", "01:30 does not exist on 29 March 2026)"),
-            ("30 1 * * *", "cron", "2026-10-25T01:30", "unmatched", "2026, and the first of the two counts"),
+            ("30 1 * * *", "cron", "2026-10-25T01:30", "unmatched", "2026; only the first counts"),
             ("30 1 * * *", "cron", "2026-10-25T00:30", "nominal", "its times (first of two 01:30s)"),
             ("30 1 * * *", "literal", "2026-10-25T01:30", "nominal", "its times (second of two 01:30s)"),
             ("0 12 * * *", "cron", "2026-03-29T01:30", "unmatched", "2026 12:00 and 29 March 2026 12:00"),
@@ -398,7 +398,7 @@ class TestExplain:
     def test_nothing_but_exclusions_around(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timeline, "CANDIDATES", 200)
         spec = Spec.parse({"cron": ["0 9 * * mon"], "exclude": [{"day_of_week": "mon"}]})
-        assert spec.explain(NOW) == Verdict("unmatched", "no rule gives this time")
+        assert spec.explain(NOW) == Verdict("unmatched", "no rule matches this time")
 
     @pytest.mark.parametrize(("change", "count"), [("2026-03-29T01:00", 2), ("2026-10-25T01:00", 3)])
     def test_says_nominal_of_the_nominal_times_and_of_no_other(self, change: str, count: int) -> None:

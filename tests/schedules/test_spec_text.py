@@ -59,7 +59,7 @@ def test_a_line_says_a_rule(field: str, line: str, rule: dict[str, Any]) -> None
         ("calendars", "hour: 9, hour: 10", "hour is given twice"),
         ("calendars", "{not json", "looks like JSON"),
         ("exclude", "christmas", "is not understood; write calendar UK holidays, dates 2026-12-24/2027"),
-        ("exclude", "calendar Nobody's", "there is no calendar"),
+        ("exclude", "calendar Nobody's", "unknown calendar"),
         ("exclude", "from 2026-12-01 22:00", "is not understood"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from schedules.admin import task_template
-from schedules.forms import StepForm, StepFormSet
+from schedules.forms.sent import data_of
+from schedules.forms.steps import StepForm, StepFormSet, TemplateForm
 from schedules.models import Schedule, Step, TaskTemplate
 from tests.admin_pages import (
     PYTHON,
@@ -32,7 +32,7 @@ from tests.base import NOW, SOMEBODY, everything, fresh, make_schedule, make_tem
 pytestmark = pytest.mark.django_db
 
 TYPED = {name: value for name, value in PYTHON.items() if name not in ("index", "run_if", "name")}
-USED = {"index": "0", "name": "work", "from_template": "Export", "instead": "{}"}
+USED = {"index": "0", "name": "work", "runs": "template:Export"}
 Steps = inlineformset_factory(Schedule, Step, form=StepForm, formset=StepFormSet)
 
 
@@ -44,19 +44,17 @@ def client() -> Client:
 def save(client: Client, template: TaskTemplate | None = None, **fields: str) -> Any:
     if template is None:
         return client.post(page("schedules_tasktemplate_add"), {"name": "New", **TYPED, **fields})
-    shown = {"config": json.dumps(template.config), "version": str(template.token)}
-    return client.post(page("schedules_tasktemplate_change", template.pk), TYPED | shown | fields)
+    sent = {name: values[-1] for name, values in data_of(TemplateForm(instance=template)).items() if values}
+    return client.post(page("schedules_tasktemplate_change", template.pk), sent | fields)
 
 
 def rows(schedule: Schedule) -> list[dict[str, str]]:
     """The steps as the page shows them, for a browser to send back."""
     forms = Steps(instance=schedule, prefix="steps").forms
-    values = [
-        {name: each.fields[name].prepare_value(each[name].value()) for name in each.fields} for each in forms
-    ]
+    sent = [data_of(form) for form in forms]
     return [
-        {name: str(value) for name, value in row.items() if value is not None and value is not False}
-        for row in values
+        {name.removeprefix(f"{form.prefix}-"): values[-1] for name, values in row.items() if values}
+        for form, row in zip(forms, sent, strict=True)
     ]
 
 
@@ -81,12 +79,14 @@ class TestItsPages:
         assert "name already" in errors(save(client, None, name="NIGHTLY"))["name"]
         for field, text, words in (
             ("name", "a\x07b", "U+0007 is not allowed"),
-            ("step_type", "", "required"),
-            ("config", "{", "Not JSON"),
-            ("config", '{"rows": 1}', "rows: is not a setting"),
+            ("runs", "", "Choose a step type"),
+            ("config-function", "", "Is required"),
             ("max_retries", "101", "less than or equal to 100"),
         ):
             assert words in errors(save(client, None, **{field: text}))[field]
+        as_json = {"as_json": "on", "drawn_for": "json:type:python"}
+        for text, words in (("{", "Not JSON"), ('{"rows": 1}', "rows: Is not a setting")):
+            assert words in errors(save(client, None, **as_json, config=text))["config"]
         assert TaskTemplate.objects.count() == 1
 
     def test_one_is_edited_with_the_steps_that_use_it(self, client: Client) -> None:
@@ -95,7 +95,7 @@ class TestItsPages:
         before = everything()
         assert save(client, template).status_code == 302
         # What would break a schedule is told, and what was typed stays.
-        response = save(client, template, step_type="http", config='{"url": "https://shop.example/typed"}')
+        response = save(client, template, runs="type:http", **{"config-url": "https://shop.example/typed"})
         assert "“Mine”, step “work”: config: kwargs: is not a setting" in errors(response)["__all__"]
         assert "shop.example/typed" in response.content.decode()
         assert errors(save(client, template, version="", max_retries="9"))
@@ -103,7 +103,7 @@ class TestItsPages:
         assert save(client, template, max_retries="9").status_code == 302
         assert (schedule.steps.get().max_retries, fresh(template).token) == (9, 2)
         response = save(client, template, description="of an old page")
-        assert "Somebody else changed this template meanwhile" in errors(response)["__all__"]
+        assert "This template was changed in the meantime" in errors(response)["__all__"]
         assert fresh(template).description == ""
 
     def test_it_says_who_uses_it_to_those_who_may_see_schedules(
@@ -124,7 +124,7 @@ class TestItsPages:
     def test_archive_and_restore_ask_first(self, client: Client) -> None:
         template = make_template()
         url = operation("schedules_tasktemplate", "archive", template.pk)
-        assert "go on" in client.get(url).content.decode()
+        assert "keep working" in client.get(url).content.decode()
         assert fresh(template).status == "active"
         client.post(url)
         assert fresh(template).status == "archived"
@@ -155,33 +155,36 @@ def test_who_may_define_edit_and_archive(permissions: tuple[str, ...], expected:
         before, response = everything(), call()
         assert (response.status_code, everything() != before) == (status, status == 302)
         if status == 200:
-            assert "needs the permission schedules.define_code" in errors(response)["config"]
+            assert "need the permission schedules.define_code" in errors(response)["__all__"]
 
 
 class TestAStepOfASchedule:
     def test_refers_to_one_and_needs_nothing_else(self, client: Client) -> None:
         make_template(max_retries=7)
-        overrides = '{"config": {"kwargs": {"value": 2}}, "timeout_seconds": 60}'
-        untouched = rows(Schedule())[0] | {"step_type": ""}
-        steps = [USED | {"instead": overrides}, untouched | USED | {"name": "plain", "index": "1"}]
+        untouched = rows(Schedule())[0]
+        steps = [untouched | USED, untouched | USED | {"name": "plain", "index": "1"}]
         response = save_schedule(client, typed(steps=steps))
         assert response.status_code == 302, complaints(response)
         made, plain = Schedule.objects.get().steps.all()
-        assert (made.max_retries, made.timeout_seconds, made.config["kwargs"]) == (7, 60, {"value": 2})
-        assert made.written() == use(config={"kwargs": {"value": 2}}, timeout_seconds=60)
+        assert (made.max_retries, made.written()) == (7, use())
         assert plain.written() == use("plain", 1)
 
     def test_keeps_what_somebody_changes_on_the_form(self) -> None:
         make_template(max_retries=7, resources=["db"])
-        schedule = make_schedule(use(timeout_seconds=60))
+        schedule = make_schedule(use(timeout_seconds=60, max_retries=7))
         row = rows(schedule)[0]
-        config = json.dumps(json.loads(row["config"]) | {"kwargs": {"value": True}})
-        typing = {"name": "renamed", "max_retries": "2", "resources": "db\r\nlicence", "config": config}
-        changes = {"max_retries": 2, "resources": ["db", "licence"], "config": {"kwargs": {"value": True}}}
+        typing = {
+            "name": "renamed",
+            "priority": "2",
+            "resources": "db\r\nlicence",
+            "config-kwargs": "value: true",
+        }
+        changes = {"priority": 2, "resources": ["db", "licence"], "config": {"kwargs": {"value": True}}}
         sent = read(schedule, row | typing)
         assert sent.is_valid(), sent.errors
-        assert sent.steps == [use("renamed", timeout_seconds=60, **changes)]
-        follows = read(schedule, row | {"instead": "{}"})
+        # What it says itself, though the template says the same, it goes on to say.
+        assert sent.steps == [use("renamed", timeout_seconds=60, max_retries=7, **changes)]
+        follows = read(schedule, row | {"drawn_for": ""})
         assert follows.is_valid(), follows.errors
         assert follows.steps == [use()]
 
@@ -191,47 +194,32 @@ class TestAStepOfASchedule:
         [row], before = rows(schedule), everything()
         for field, text, words in (
             ("max_retries", "many", "whole number"),
-            ("config", "{", "Not JSON"),
             ("name", "", "required"),
             ("index", "-1", "greater than or equal to 0"),
-            ("instead", "{", "Not JSON"),
-            ("instead", "[]", "An object is expected"),
-            ("instead", '{"name": "x"}', "name: has a field of its own here"),
-        ):
-            assert words in " ".join(read(schedule, row | {field: text}).errors[0][field])
-        for field, text, words in (
-            ("step_type", "http", "It comes from the template “Export”: leave it out"),
-            ("from_template", "Exprot", "there is no template “Exprot”; did you mean Export?"),
+            ("config-kwargs", "no colon", "Must be an object"),
+            ("runs", "template:Exprot", "Unknown template “Exprot”; did you mean Export?"),
         ):
             response = save_schedule(client, typed(schedule, steps=[row | {field: text}]), schedule)
             assert words in complaints(response)[f"step {field}"]
         assert everything() == before
-
-    @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"config": 5}'])
-    def test_takes_no_harm_from_a_page_that_says_wrongly_what_it_showed(self, text: str) -> None:
-        make_template()
-        sent = read(Schedule(), USED | {"as_shown": text, "config": "{}"})
-        assert sent.is_valid(), sent.errors
-        assert sent.steps[0]["template"] == "Export"
 
     def test_is_shown_as_it_would_be_saved(self, client: Client) -> None:
         make_template()
         schedule = make_schedule(use(max_retries=1), step("plain", 1))
         url = page("schedules_schedule_change", schedule.pk)
         first, second = client.get(url).context["inline_admin_formsets"][0].formset.forms
-        assert first["from_template"].value() == "Export"
-        assert json.loads(first["instead"].value()) == {"max_retries": 1}
-        assert (first["max_retries"].value(), first["step_type"].value()) == (1, "python")
-        assert (second["from_template"].value(), second["instead"].value()) == ("", "{}")
+        assert (first["runs"].value(), first["own"].value()) == ("template:Export", "max_retries")
+        assert (first["max_retries"].value(), first["config-function"].value()) == (1, "tests.work.result")
+        assert (second["runs"].value(), second["own"].value()) == ("type:python", "")
         viewed = sign_in("viewer").get(url).content.decode()
         assert ("Export" in viewed, "max_retries" in viewed) == (True, True)
-        assert first.fields["from_template"].choices == [("", "none"), ("Export", "Export")]
+        assert first.fields["runs"].widget.choices[-1] == ("Templates", [("template:Export", "Export")])
         before = everything()
         response = save_schedule(client, typed(schedule, steps=rows(schedule)), schedule)
         assert response.status_code == 302, complaints(response)
         assert everything() == before
         # Without its template, it becomes one of its own.
-        taken = [row | {"from_template": ""} for row in rows(schedule)]
+        taken = [row | {"runs": "type:python", "drawn_for": "fields:type:python"} for row in rows(schedule)]
         response = save_schedule(client, typed(schedule, steps=taken), schedule)
         assert response.status_code == 302, complaints(response)
         made = schedule.steps.all()[0]
@@ -242,23 +230,25 @@ class TestAStepOfASchedule:
         schedule = make_schedule(use())
         template.archive(initiator=SOMEBODY, now=NOW)
         [row] = Steps(instance=schedule, prefix="steps").forms
-        chosen: Any = row.fields["from_template"]
-        assert chosen.choices == [("", "none"), ("Export", "Export (not active)")]
-        response = save_schedule(client, typed(schedule, steps=[USED], description="new"), schedule)
+        chosen: Any = row.fields["runs"].widget
+        assert chosen.choices[-1] == ("template:Export", "Export (not active)")
+        sent = typed(schedule, steps=rows(schedule), description="new")
+        response = save_schedule(client, sent, schedule)
         assert response.status_code == 302, complaints(response)
-        assert "is archived" in complaints(save_schedule(client, typed(steps=[USED])))["step from_template"]
+        response = save_schedule(client, typed(steps=rows(schedule)))
+        assert "is archived" in complaints(response)["step runs"]
 
     def test_takes_the_permission_that_what_it_runs_takes(self) -> None:
         make_template()
         make_template("Call", step_type="http", config={"url": "https://shop.example/"})
-        client = sign_in("author")
-        response = save_schedule(client, typed(steps=[USED]))
+        client, used = sign_in("author"), rows(Schedule())[0] | USED
+        response = save_schedule(client, typed(steps=[used]))
         assert (
             "You may not write steps that run code or use a secret: “work”" in complaints(response)["steps"]
         )
-        assert save_schedule(client, typed(steps=[USED | {"from_template": "Call"}])).status_code == 302
+        assert save_schedule(client, typed(steps=[used | {"runs": "template:Call"}])).status_code == 302
         schedule = make_schedule(use(), name="Code")
-        form = typed(schedule, steps=[USED], description="new")
+        form = typed(schedule, steps=rows(schedule), description="new")
         assert save_schedule(client, form, schedule).status_code == 302
 
     def test_a_page_with_many_steps_reads_the_templates_once(self, client: Client) -> None:
@@ -270,3 +260,22 @@ class TestAStepOfASchedule:
                 client.get(page("schedules_schedule_change", schedule.pk))
             counts.append(len(captured))
         assert counts[1] <= counts[0]
+
+
+def test_the_settings_of_another_type_are_shown_as_soon_as_it_is_chosen(client: Client) -> None:
+    make_template()
+    sent = rows(Schedule())[0] | {"config-url": "https://shop.example/typed"}
+    for runs, name in (
+        ("type:http", "config-method"),
+        ("template:Export", "config-function"),
+        ("type:x", "config"),
+    ):
+        form = typed(steps=[sent | {"runs": runs}]) | {"prefix": "steps-0"}
+        text = client.post(page("schedules_schedule_step_settings"), form).content.decode()
+        assert f'name="steps-0-{name}"' in text
+        # What was typed for another type is not lost.
+        assert "https://shop.example/typed" in text
+    answer = client.post(page("schedules_tasktemplate_step_settings"), {"runs": "type:wait", "prefix": ""})
+    assert 'name="config-duration"' in answer.content.decode()
+    for name in ("schedules_schedule_step_settings", "schedules_tasktemplate_step_settings"):
+        assert sign_in("viewer" if "tasktemplate" in name else "operator").post(page(name)).status_code == 403

@@ -104,14 +104,17 @@ STEP_OF = "schedules:\n- name: Mine\n  steps:\n  - name: a\n    template: "
 REFUSED: list[tuple[str, str]] = [
     ("templates: {}", "2: templates: a list expected, found an object"),
     ("templates: [{step_type: http}]", "2: each template needs its keys, with a name first"),
-    ("templates:\n- {name: A, step_type: http, index: 0}", "3: template “A”: there is no key “index”; "),
+    ("templates:\n- {name: A, step_type: http, index: 0}", "3: template “A”: unknown key “index”; "),
     ("templates:\n- {name: A}", "3: template “A”: step_type: "),
     (f"templates:\n- {CALL[:-1]}, max_retries: '3'}}", "3: template “Call”: max_retries: a whole number"),
     (f"templates:\n- {CALL}\n- {CALL.replace('Call', 'CALL')}", "4: template “CALL”: name: 1.yaml:3"),
-    (f"templates:\n- {CALL.replace('Call', 'EXPORT')}", "3: template “EXPORT”: name: it is “Export” here"),
-    (f"{STEP_OF}Exprot", "6: schedule “Mine”: steps: Step 1 (a): template: there is no template “Exprot”"),
+    (f"templates:\n- {CALL.replace('Call', 'EXPORT')}", "3: template “EXPORT”: name: the stored name is"),
+    (f"{STEP_OF}Exprot", "6: schedule “Mine”: steps: Step 1 (a): template: unknown template “Exprot”"),
     (f"{STEP_OF}7", "6: schedule “Mine”: steps: Step 1: template: text, in quotes, expected, found 7"),
-    (f"{STEP_OF}Export\n    step_type: python", "7: schedule “Mine”: steps: Step 1 (a): step_type: It comes"),
+    (
+        f"{STEP_OF}Export\n    step_type: python",
+        "7: schedule “Mine”: steps: Step 1 (a): step_type: This field comes",
+    ),
     (
         f"templates:\n- {CALL.replace('Call', 'Export')}",
         "3: template “Export”: “Uses it”, step “a”: config: kwargs:",
@@ -144,7 +147,7 @@ PERMISSIONS: list[tuple[tuple[str, ...], str, str]] = [
     (ADD[1:], f"templates: [{CALL.replace('Call', 'Export')}]", "schedules.change_tasktemplate"),
     (ADD[1:], f"templates: [{CODE}]", "schedules.define_code"),
     (ADD, f"templates: [{CALL}]\n{USES}Call}}]}}]", ""),
-    (ADD, f"{USES}Export}}]}}]", "schedules.define_code for “a”"),
+    (ADD, f"{USES}Export}}]}}]", "“a”. You need the permission schedules.define_code"),
     ((*ADD, "schedules.define_code"), f"templates: [{CODE}]\n{USES}T}}]}}]", ""),
 ]
 

@@ -103,16 +103,16 @@ class TestAStepThatRefersToOne:
 
 # (the fields of the step, how the complaint goes on)
 BAD_STEPS: list[tuple[dict[str, Any], str]] = [
-    ({"template": "Exprot"}, "template: there is no template “Exprot”; did you mean Export?"),
-    ({"template": "export"}, "template: there is no template “export”; did you mean"),
-    ({"template": 7}, "template: the name of a template expected, found 7"),
+    ({"template": "Exprot"}, "template: unknown template “Exprot”; did you mean Export?"),
+    ({"template": "export"}, "template: unknown template “export”; did you mean"),
+    ({"template": 7}, "template: enter the name of a template, not 7"),
     ({"template": "Old"}, "template: “Old” is archived: restore it first, or choose another"),
-    ({"step_type": "http"}, "step_type: It comes from the template “Export”: leave it out."),
+    ({"step_type": "http"}, "step_type: This field comes from the template “Export”: leave it out."),
     ({"config": "{}"}, "config: must be an object of settings, not '{}'"),
     ({"config": None}, "config: must be an object of settings, not null"),
     ({"config": {"kwargs": [1]}}, "config.kwargs: must be an object"),
     ({"max_retries": "3"}, "max_retries: a whole number expected, found '3'"),
-    ({"run_if": "failure"}, "run_if: nothing comes before it that could fail"),
+    ({"run_if": "failure"}, "run_if: no step runs before this one"),
 ]
 
 
@@ -161,7 +161,7 @@ class TestResolve:
         for field in ("timeout", "schedule", "status", "token", "description"):
             with pytest.raises(ValidationError) as refused:
                 template.resolve({field: 1})
-            assert refused.value.message_dict == {field: ["There is no such field of a step."]}
+            assert refused.value.message_dict == {field: ["Steps do not have this field."]}
 
 
 class TestEdit:
@@ -214,7 +214,7 @@ class TestEdit:
         with pytest.raises(Refused, match="“Mine”, step “b”: config: kwargs: is not a setting of http steps"):
             edit(template, step_type="http", config={"url": "https://shop.example/"})
         lost = {"value": "{{ steps.before.result }}"}
-        with pytest.raises(Refused, match=r"“Yours”, step “c”: config: kwargs: .* there is no step “before”"):
+        with pytest.raises(Refused, match=r"“Yours”, step “c”: config: kwargs: .* unknown step “before”"):
             edit(template, config=EXPORT["config"] | {"kwargs": lost})
         assert everything() == before
 
@@ -231,7 +231,7 @@ class TestEdit:
         template = make_template()
         edit(template, max_retries=1)
         before = everything()
-        with pytest.raises(Conflict, match="Somebody else changed this template meanwhile"):
+        with pytest.raises(Conflict, match="This template was changed in the meantime"):
             template.edit(token=1, changes={"max_retries": 2}, initiator=SOMEBODY, now=NOW)
         assert everything() == before
 
@@ -292,7 +292,7 @@ class TestArchive:
             make_template("EXPORT")
         schedule.close(initiator=SOMEBODY, now=NOW)
         make_template("EXPORT")
-        with pytest.raises(Refused, match="There is another template “Export” by now"):
+        with pytest.raises(Refused, match="Another template is named “Export” now"):
             fresh(template).restore(initiator=SOMEBODY, now=NOW)
 
 
@@ -300,14 +300,14 @@ class TestArchive:
 BAD_TEMPLATES: list[tuple[dict[str, Any], str, str]] = [
     ({"name": " "}, "name", "This must not be blank"),
     ({"name": 7}, "name", "text, in quotes, expected, found 7"),
-    ({"name": " TAKEN "}, "name", "There is a template with this name already"),
-    ({"name": "Cafe\u0301"}, "name", "There is a template with this name already"),
+    ({"name": " TAKEN "}, "name", "A template with this name already exists"),
+    ({"name": "Cafe\u0301"}, "name", "A template with this name already exists"),
     ({"description": "x" * 1001}, "description", "at most 1000 characters"),
-    ({"step_type": "cobol"}, "step_type", "There is no step type “cobol”"),
+    ({"step_type": "cobol"}, "step_type", "Unknown step type “cobol”"),
     ({"config": {}}, "config.function", "is required"),
     ({"max_retries": True}, "max_retries", "a whole number expected, found true"),
-    ({"resources": "db"}, "resources", "A list of texts is expected"),
-    ({"config": {"function": "a.b", "args": ["{{ secrets.a }}"]}}, "config.args", "there is no secret “a”"),
+    ({"resources": "db"}, "resources", "Enter a list of texts"),
+    ({"config": {"function": "a.b", "args": ["{{ secrets.a }}"]}}, "config.args", "unknown secret “a”"),
 ]
 
 
@@ -330,7 +330,7 @@ def test_what_is_no_part_of_its_definition_is_not_edited() -> None:
     for field in ("name", "status", "token", "steps", "index"):
         with pytest.raises(ValidationError) as refused:
             edit(template, **{field: "x"})
-        assert refused.value.message_dict == {field: ["There is no such field to edit."]}
+        assert refused.value.message_dict == {field: ["This field cannot be edited."]}
 
 
 class TestWhoMayNotDefineCode:
@@ -371,7 +371,7 @@ def test_a_secret_that_one_refers_to_is_not_removed() -> None:
     template.archive(initiator=SOMEBODY, now=NOW)
     secret.remove(initiator=SOMEBODY, now=NOW)
     fresh(template).restore(initiator=SOMEBODY, now=NOW)
-    with pytest.raises(ValidationError, match="there is no secret “token”"):
+    with pytest.raises(ValidationError, match="unknown secret “token”"):
         make_schedule(use())
 
 

@@ -56,13 +56,13 @@ class TestItRan:
         schedule = make_schedule(spec=HOURLY, deadline_seconds=600)
         pass_time(to=hours(1) + seconds(2), step=2)
         execution = last_execution()
-        start = f"It is running: execution {execution.pk} started at 04:00:02 and has not ended yet"
+        start = f"Running: execution {execution.pk} started at 04:00:02 and has not ended yet"
         assert why(schedule, hours(1), now=hours(1) + seconds(5)) == f"{start}."
         assert why(schedule, hours(1), now=hours(2)) == f"{start}; it should have ended by 04:10:02."
         run_until_idle(now=hours(1) + seconds(63))
         answer = fresh(schedule).why(hours(1), now=hours(2))
         assert answer.sentence == (
-            f"It ran: execution {execution.pk} started at 04:00:02 and completed after 1 min 1 s."
+            f"Ran: execution {execution.pk} started at 04:00:02 and completed after 1 min 1 s."
         )
         assert str(answer) == f"04:00 on 16 November 2026, UTC. {answer.sentence}"
         assert (answer.execution_id, answer.occurrence) == (execution.pk, execution.occurrence)
@@ -77,12 +77,12 @@ class TestItRan:
         invoke(hours(1) + seconds(63))
         prune_history(later)
         assert why(schedule, hours(1), now=later) == (
-            "It ran: it started at 04:00:02; its execution is gone, as the history is kept for 90 days."
+            "Ran: started at 04:00:02. The execution was deleted, because the history is kept for 90 days."
         )
         prune_occurrences(later)
         Schedule.objects.update(processed_until=later)
         assert why(schedule, hours(1), now=later) == (
-            "Nothing is known of it any more: the history is kept for 90 days."
+            "The record of this time was deleted: the history is kept for 90 days."
         )
 
     def test_one_that_failed_or_was_cancelled_says_why(self) -> None:
@@ -94,8 +94,7 @@ class TestItRan:
         pass_time(since=hours(1), to=hours(2))
         last_execution().cancel(initiator=SOMEBODY, now=hours(2) + seconds(60), reason="wrong data")
         assert why(schedule, hours(1), now=hours(3)) == (
-            f"It ran: execution {failed.pk} started at 04:00 and failed after 5.0 s: "
-            f"{failed.error.rstrip('.')}."
+            f"Ran: execution {failed.pk} started at 04:00 and failed after 5.0 s: {failed.error.rstrip('.')}."
         )
         assert why(schedule, hours(2), now=hours(3)).endswith("was cancelled after 1 min: wrong data.")
 
@@ -109,12 +108,12 @@ class TestItRan:
         schedule = make_schedule(spec=HOURLY | {"jitter": "30m"}, name="Jittered")
         due = schedule.compiled_spec.due_at(hours(1), "Jittered")
         assert hours(1) < due < hours(1.5)
-        assert why(schedule, hours(1), now=NOW) == f"It will run at {due:%H:%M:%S}, where its jitter puts it."
+        assert why(schedule, hours(1), now=NOW) == f"Will run at {due:%H:%M:%S}, delayed by jitter."
         pass_time(to=hours(1))
-        waiting = f"It is waiting: its jitter holds it back until {due:%H:%M:%S}."
+        waiting = f"Waiting: jitter delays the start until {due:%H:%M:%S}."
         assert why(schedule, hours(1), now=hours(1)) == waiting
         invoke(due)
-        started = f"started at {due:%H:%M:%S}, where its jitter put it, and"
+        started = f"started at {due:%H:%M:%S}, delayed by jitter, and"
         assert started in why(schedule, hours(1), now=hours(2))
 
     def test_runs_by_hand_and_backfills_are_told_beside_the_fate_of_the_time_itself(self) -> None:
@@ -127,19 +126,19 @@ class TestItRan:
         asked.generate(hours(3))
         invoke(hours(3))
         answer, execution = fresh(schedule).why(hours(1), now=hours(3)), last_execution().pk
-        missed, by_hand = answer.sentence.split(". ")
-        assert missed.startswith("It was missed")
+        missed, by_hand = answer.sentence.split(". ", 1)
+        assert missed.startswith("Missed")
         assert by_hand == (
-            f"By hand (ada): it is running: execution {execution} started at 06:00 and has not ended yet."
+            f"By hand (ada). Running: execution {execution} started at 06:00 and has not ended yet."
         )
         automatic = Occurrence.objects.get(source="auto", nominal_at=hours(1))
         assert (answer.occurrence, answer.execution_id) == (automatic, execution)
         assert why(schedule, hours(2), now=hours(3)).endswith(
-            f" In a backfill (ada): it is waiting for execution {execution}, which started at 06:00."
+            f" In a backfill (ada). Waiting for execution {execution}, which started at 06:00."
         )
         asked.cancel(initiator=SOMEBODY, now=hours(3.5))
         assert why(schedule, hours(2), now=hours(4)).endswith(
-            " In a backfill (ada): it was cancelled: the backfill was cancelled by ada at 06:30."
+            " In a backfill (ada). Cancelled: the backfill was cancelled by ada at 06:30."
         )
 
 
@@ -149,18 +148,16 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         pass_time(to=hours(2))
         blocker = last_execution().pk
         assert why(schedule, hours(2), now=hours(2)) == (
-            f"It was skipped: execution {blocker}, which had started at 04:00, was still running."
+            f"Skipped: execution {blocker}, which had started at 04:00, was still running."
         )
         Execution.objects.update(schedule=None)
-        assert why(schedule, hours(2), now=hours(2)) == (
-            f"It was skipped: execution {blocker} was still running."
-        )
+        assert why(schedule, hours(2), now=hours(2)) == (f"Skipped: execution {blocker} was still running.")
 
     def test_of_several_due_at_once_the_one_that_started_is_named(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         pass_time(to=hours(3), step=3)
         assert why(schedule, hours(2), now=hours(3)) == (
-            f"It was skipped: several times were due at once, and execution {last_execution().pk} "
+            f"Skipped: several times were due at once, and execution {last_execution().pk} "
             "was started, for 04:00."
         )
 
@@ -173,7 +170,7 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         running = f"while execution {last_execution().pk} was still running"
         for hour in (2, 3, 4):
             said = why(schedule, hours(hour), now=hours(5))
-            assert said == f"It was skipped: superseded by the run of 08:00, {running}."
+            assert said == f"Skipped: superseded by the run of 08:00, {running}."
         settings.JIM_BUFFER_LIMIT = 1
         assert "superseded by a newer one, while" in why(schedule, hours(2), now=hours(5))
         assert "superseded by the run of 08:00, while" in why(schedule, hours(3), now=hours(5))
@@ -182,21 +179,21 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         schedule = make_schedule(spec=HOURLY)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         for now in (NOW, hours(1)):
-            assert why(schedule, hours(1), now=now) == "It is left out on request of ada."
+            assert why(schedule, hours(1), now=now) == "Will be skipped on request of ada."
         pass_time(to=hours(1))
-        assert why(schedule, hours(1), now=hours(1)) == "It was skipped on request of ada."
+        assert why(schedule, hours(1), now=hours(1)) == "Skipped on request of ada."
 
     def test_without_runs_left(self) -> None:
         schedule = make_schedule(spec=HOURLY, remaining=1)
         pass_time(to=hours(2))
-        assert why(schedule, hours(2), now=hours(2)) == "It was skipped: the schedule had no runs left."
-        assert why(schedule, hours(3), now=hours(2)) == "It will not run: there are no runs left."
+        assert why(schedule, hours(2), now=hours(2)) == "Skipped: the schedule had no runs left."
+        assert why(schedule, hours(3), now=hours(2)) == "Will not run: no runs are left."
 
     def test_any_other_reason_is_told_as_it_is(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         schedule.steps.all().delete()
         pass_time(to=hours(1))
-        assert why(schedule, hours(1), now=hours(2)) == "It was skipped: the schedule has no steps."
+        assert why(schedule, hours(1), now=hours(2)) == "Skipped: the schedule has no steps."
 
     def test_what_came_while_it_was_paused(self) -> None:
         discarded, missed, closed = (
@@ -207,10 +204,10 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         fresh(missed).resume(initiator=SOMEBODY, now=hours(3))
         fresh(closed).close(initiator=SOMEBODY, now=hours(3))
         assert [why(each, hours(1), now=hours(4)) for each in (discarded, missed, closed)] == [
-            "It was skipped: ada resumed the schedule at 06:00 and discarded what had come "
-            "while it was paused.",
-            "It was missed: the schedule was paused until 06:00, 2 h after it; the catch-up window is 1 h.",
-            "It was cancelled: the schedule was closed by ada at 06:00.",
+            "Skipped: the schedule was resumed by ada at 06:00, and times that passed during the pause "
+            "were discarded.",
+            "Missed: the schedule was paused until 06:00, 2 h after this time; the catch-up window is 1 h.",
+            "Cancelled: the schedule was closed by ada at 06:00.",
         ]
 
     def test_missed_says_how_late_the_scheduler_was_and_the_window_of_then(self) -> None:
@@ -218,7 +215,7 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         pass_time(to=hours(3), step=3)
         edit(schedule, now=hours(4), catch_up_seconds=86_400)
         assert why(schedule, hours(1), now=hours(5)) == (
-            "It was missed: the scheduler came to it at 06:00, 2 h late; the catch-up window is 1 h."
+            "Missed: the scheduler reached this time at 06:00, 2 h late; the catch-up window is 1 h."
         )
 
     def test_dropped_says_how_many_may_wait(self, settings: LazySettings) -> None:
@@ -226,7 +223,7 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         schedule = make_schedule(spec=HOURLY, paused=True)
         pass_time(to=hours(3))
         assert why(schedule, hours(1), now=hours(3)) == (
-            "It was dropped: more than 2 were waiting; the oldest made way."
+            "Dropped: more than 2 times were waiting; the oldest made way."
         )
 
 
@@ -236,7 +233,7 @@ class TestItIsWaiting:
         schedule.pause(initiator=SOMEBODY, now=hours(0.5), note="new server", until=hours(24))
         pass_time(to=hours(1))
         assert why(schedule, hours(1), now=hours(1)) == (
-            "It is waiting: the schedule is paused since 03:30 until 03:00 on 17 November 2026 by ada "
+            "Waiting: the schedule is paused since 03:30 until 03:00 on 17 November 2026 by ada "
             "(“new server”)."
         )
 
@@ -246,28 +243,28 @@ class TestItIsWaiting:
         run_until_idle(now=hours(1))
         pass_time(since=hours(1), to=hours(2))
         said = why(schedule, hours(2), now=hours(2))
-        assert said.startswith("It is waiting: the schedule is paused since ")
+        assert said.startswith("Waiting: the schedule is paused since ")
         assert " (“Paused by itself. The last execution failed: " in said
         assert " by pause on failure" not in said
 
     def test_for_a_running_execution_and_for_those_before_it(self) -> None:
         schedule = make_schedule(spec=HOURLY, overlap="buffer_all")
         pass_time(to=hours(4))
-        waiting = f"It is waiting for execution {last_execution().pk}, which started at 04:00"
+        waiting = f"Waiting for execution {last_execution().pk}, which started at 04:00"
         assert why(schedule, hours(2), now=hours(4)) == f"{waiting}."
-        assert why(schedule, hours(4), now=hours(4)) == f"{waiting}; 2 earlier times will start before it."
+        assert why(schedule, hours(4), now=hours(4)) == f"{waiting}; 2 earlier times will start first."
         last_execution().cancel(initiator=SOMEBODY, now=hours(4))
         invoke(hours(4))
         assert why(schedule, hours(3), now=hours(4)) == (
-            f"It is waiting for execution {last_execution().pk}, which started at 07:00."
+            f"Waiting for execution {last_execution().pk}, which started at 07:00."
         )
 
     def test_for_the_invoker(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         generate(hours(1))
-        assert why(schedule, hours(1), now=hours(1)) == "It is due: the scheduler starts it in a moment."
+        assert why(schedule, hours(1), now=hours(1)) == "Due: the scheduler starts this time in a moment."
         assert why(schedule, hours(1), now=hours(1.5)) == (
-            "It is waiting for the scheduler, which has not come to it for 30 min: is one running?"
+            "Waiting for the scheduler for 30 min: check that a scheduler is running."
         )
 
 
@@ -275,24 +272,24 @@ class TestItIsToCome:
     def test_it_will_run_whatever_the_fraction_of_its_second(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         answer = schedule.why(hours(5) + seconds(0.999), now=NOW)
-        assert (answer.sentence, answer.occurrence, answer.execution_id) == ("It will run.", None, None)
+        assert (answer.sentence, answer.occurrence, answer.execution_id) == ("Will run.", None, None)
 
     def test_while_paused_it_will_wait_unless_the_pause_ends_before(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         schedule.pause(initiator=SOMEBODY, now=NOW, until=hours(3), note="moving")
         assert why(schedule, hours(2), now=NOW) == (
-            "It will wait: the schedule is paused since 03:00 until 06:00 by ada (“moving”)."
+            "Will wait: the schedule is paused since 03:00 until 06:00 by ada (“moving”)."
         )
-        assert why(schedule, hours(3), now=NOW) == "It will run."
+        assert why(schedule, hours(3), now=NOW) == "Will run."
 
     def test_when_runs_are_limited_the_earlier_times_use_them_up(self) -> None:
         schedule = make_schedule(spec=HOURLY, remaining=2)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         assert [why(schedule, hours(n), now=NOW) for n in (1, 2, 3, 4)] == [
-            "It is left out on request of ada.",
-            "It will run.",
-            "It will run.",
-            "It will not run: earlier times use up the 2 runs left.",
+            "Will be skipped on request of ada.",
+            "Will run.",
+            "Will run.",
+            "Will not run: earlier times use up the 2 runs left.",
         ]
 
 
@@ -300,11 +297,23 @@ class TestThereIsNoSuchTime:
     @pytest.mark.parametrize(
         ("spec", "asked", "said"),
         [
-            (HOURLY, "11-16T05:30", "It has no such time: no rule gives this time; the nearest times are "),
-            ({}, "11-16T05:30", "It has no times of its own: it runs only when somebody starts it."),
-            (HOURLY | {"start_at": "2026-12-01"}, "11-20T05:00", "It has no such time: it is before the"),
-            (HOURLY | {"end_at": "2026-11-30"}, "12-01T05:00", "It has no such time: it is after the end, "),
-            (HOURLY | {"exclude": [{"dates": "2026-12-25"}]}, "12-25T05:00", "It is left out: 25 December"),
+            (
+                HOURLY,
+                "11-16T05:30",
+                "Not a time of this schedule: no rule matches this time; the nearest times are ",
+            ),
+            ({}, "11-16T05:30", "This schedule has no times of its own and runs only when started by hand."),
+            (
+                HOURLY | {"start_at": "2026-12-01"},
+                "11-20T05:00",
+                "Not a time of this schedule: this is before the",
+            ),
+            (
+                HOURLY | {"end_at": "2026-11-30"},
+                "12-01T05:00",
+                "Not a time of this schedule: this is after the end, ",
+            ),
+            (HOURLY | {"exclude": [{"dates": "2026-12-25"}]}, "12-25T05:00", "Excluded: 25 December"),
         ],
     )
     def test_the_spec_says_why(self, spec: dict[str, Any], asked: str, said: str) -> None:
@@ -312,7 +321,7 @@ class TestThereIsNoSuchTime:
 
     def test_before_it_was_made(self) -> None:
         schedule = make_schedule(spec=HOURLY)
-        made = "The schedule did not exist yet: ada made it at 03:00"
+        made = "The schedule did not exist yet: ada created it at 03:00"
         assert why(schedule, hours(-2), now=hours(1)) == f"{made}."
         assert why(schedule, hours(-24), now=hours(1)) == f"{made} on 16 November 2026."
         assert why(schedule, NOW, now=hours(1)) == f"{made}."
@@ -321,19 +330,21 @@ class TestThereIsNoSuchTime:
         schedule = make_schedule(spec=HOURLY)
         schedule.close(initiator=SOMEBODY, now=hours(1.5))
         assert why(schedule, hours(2), now=hours(48)) == "The schedule is closed: ada closed it at 04:30."
-        assert why(schedule, hours(1.25), now=hours(48)).startswith("It has no such time: ")
+        assert why(schedule, hours(1.25), now=hours(48)).startswith("Not a time of this schedule: ")
 
     def test_the_spec_in_force_at_that_time_decides(self) -> None:
         schedule = make_schedule(spec={"cron": ["30 * * * *"]})
         pass_time(to=hours(2))
         edit(schedule, now=hours(2), spec=HOURLY)
         pass_time(since=hours(2), to=hours(3))
-        nearest = "It has no such time: no rule gives this time; the nearest times are 16 November 2026"
+        nearest = (
+            "Not a time of this schedule: no rule matches this time; the nearest times are 16 November 2026"
+        )
         assert why(schedule, hours(1), now=hours(3)) == (
             f"{nearest} 03:30 and 16 November 2026 04:30. "
-            "Its spec was another one then: “At minute 30 past every hour, UTC”."
+            "The spec was different then: “At minute 30 past every hour, UTC”."
         )
-        assert why(schedule, hours(0.5), now=hours(3)).startswith("It is running: ")
+        assert why(schedule, hours(0.5), now=hours(3)).startswith("Running: ")
         assert why(schedule, hours(2.5), now=hours(3)) == f"{nearest} 05:00 and 16 November 2026 06:00."
 
     def test_a_shared_calendar_as_it_was_at_that_time_decides(self) -> None:
@@ -343,20 +354,20 @@ class TestThereIsNoSuchTime:
         pass_time(to=hours(46), step=46)
         calendar.edit(token=1, changes={"excluded": [{"dates": "2026-11-30"}]}, now=hours(46), **by)
         said = why(schedule, hours(26), now=hours(47))
-        assert said.startswith("It is left out: 17 November 2026 is ")
+        assert said.startswith("Excluded: 17 November 2026 is ")
         assert "Windows" in said
-        assert why(schedule, at("2026-11-30T05:00"), now=hours(47)).startswith("It is left out: 30 November")
+        assert why(schedule, at("2026-11-30T05:00"), now=hours(47)).startswith("Excluded: 30 November")
 
 
 class TestNoRecordOfIt:
     def test_the_scheduler_has_not_come_to_it_yet(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         assert why(schedule, hours(1), now=hours(1) + seconds(3)) == (
-            "It is due: the scheduler records it in a moment."
+            "Due: the scheduler records this time in a moment."
         )
         assert why(schedule, hours(1), now=hours(3)) == (
-            "The scheduler is 2 h late with it: it is catching up, or none is running. "
-            "It has come as far as 03:00."
+            "The scheduler is 2 h late: it is catching up, or none is running. "
+            "Times until 03:00 are recorded."
         )
 
     def test_it_came_while_the_spec_could_not_be_read(self) -> None:
@@ -365,10 +376,10 @@ class TestNoRecordOfIt:
         generate(hours(1))
         for hour in (1, 5):
             said = why(schedule, hours(hour), now=hours(2))
-            assert said.startswith("The schedule is broken, and stands still until it is edited: cron: ")
+            assert said.startswith("The spec is invalid, so the schedule does not run until")
         edit(schedule, now=hours(3), spec=HOURLY)
         assert why(schedule, hours(1), now=hours(3)) == (
-            "It is one of its times, but there is no record of it: its spec could not be read then, "
+            "This is one of its times, but it was not recorded: the spec was invalid then, "
             "or the record was deleted."
         )
 
@@ -382,14 +393,14 @@ class TestTheClock:
         spec = {"cron": ["0 9 * * *"], "time_zone": "America/New_York"}
         schedule = make_schedule(spec=spec)
         answer = schedule.why(datetime.fromisoformat("2026-11-16T09:00"), now=NOW)
-        assert (answer.at, answer.sentence) == (at("2026-11-16T14:00"), "It will run.")
+        assert (answer.at, answer.sentence) == (at("2026-11-16T14:00"), "Will run.")
         assert answer.local == "09:00 on 16 November 2026, America/New_York"
         assert answer == schedule.why(at("2026-11-16T14:00"), now=NOW)
 
     def test_a_time_that_the_clocks_leave_out(self) -> None:
         schedule = make_schedule(spec={"cron": ["30 1 * * *"], **LONDON}, now=self.MARCH)
         gap = (
-            "There is no such time: the clocks of Europe/London go from 01:00 to 02:00 on 29 March 2026: "
+            "This time does not exist: the clocks of Europe/London go from 01:00 to 02:00 on 29 March 2026: "
             "01:30 does not exist on that day, and takes place at 02:00."
         )
         asked = datetime.fromisoformat("2026-03-29T01:30")
@@ -400,7 +411,8 @@ class TestTheClock:
         answer = fresh(schedule).why(asked, now=at("2026-03-29T02:00"))
         pk = last_execution().pk
         assert answer.sentence == (
-            f"{gap} At 02:00: it ran: execution {pk} started at 02:00 and completed after 0 ms."
+            f"{gap} The next time on the clock is 02:00. "
+            f"Ran: execution {pk} started at 02:00 and completed after 0 ms."
         )
         assert answer.execution_id == pk
 
@@ -409,7 +421,7 @@ class TestTheClock:
         schedule = make_schedule(spec={"cron": ["0 9 * * *"], **LONDON}, now=self.MARCH)
         asked = datetime(2026, 3, 29, 1, 30, tzinfo=ZoneInfo("Europe/London"), fold=fold)
         assert why(schedule, asked, now=self.MARCH) == (
-            "There is no such time: the clocks of Europe/London go from 29 March 2026 01:00 "
+            "This time does not exist: the clocks of Europe/London go from 29 March 2026 01:00 "
             "to 29 March 2026 02:00."
         )
 
@@ -423,7 +435,7 @@ class TestTheClock:
 
     @pytest.mark.parametrize("asked", [datetime.min, datetime.max, datetime(1, 1, 1, tzinfo=UTC)])  # noqa: DTZ901
     def test_the_ends_of_time(self, asked: datetime) -> None:
-        assert why(make_schedule(spec=HOURLY), asked, now=NOW).startswith("It has no such time: ")
+        assert why(make_schedule(spec=HOURLY), asked, now=NOW).startswith("Not a time of this schedule: ")
 
     def test_a_broken_schedule_without_a_readable_zone_answers_in_utc(self) -> None:
         schedule = make_schedule(spec=HOURLY)
@@ -431,7 +443,7 @@ class TestTheClock:
             Schedule.objects.update(spec=spec)
             answer = fresh(schedule).why(datetime.fromisoformat("2026-11-16T04:30"), now=NOW)
             assert answer.local == "04:30 on 16 November 2026, UTC"
-            assert answer.sentence.startswith("The schedule's spec cannot be read: ")
+            assert answer.sentence.startswith("The spec is invalid: ")
 
 
 def test_an_answer_takes_few_statements(django_assert_max_num_queries: Any) -> None:

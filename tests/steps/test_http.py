@@ -362,37 +362,37 @@ BEARER = {"authentication": "bearer", "credential": TOKEN}
         ({"headers": {"X": 7}}, "headers", "the value of X must be text: put it in quotes"),
         ({"headers": {"x-a": "1", "X-A": "2"}}, "headers", "a name is given twice"),
         *(
-            ({"headers": {name: "x"}}, "headers", f"{name} may not be set")
+            ({"headers": {name: "x"}}, "headers", f"{name} cannot be set")
             for name in (
                 *("Host", "content-length", "Transfer-Encoding", "CONNECTION", "Upgrade", "TE", "Trailer"),
                 *("Keep-Alive", "Proxy-Authorization", "Proxy-Connection"),
             )
         ),
         *(
-            ({"headers": {name: "hunter2"}}, "headers", f"the value of {name} must not be written down: use")
+            ({"headers": {name: "hunter2"}}, "headers", f"the value of {name} must not be plain text: use")
             for name in ("Authorization", "cookie", "X-Api-Key", "ApiKey", "X-Auth-Token")
         ),
         (
             BEARER | {"headers": {"Authorization": TOKEN}},
             "headers",
-            "leave Authorization out: it is what auth",
+            "remove Authorization: the auth",
         ),
-        ({"body": "x"}, "body", "GET requests have none: leave it empty, or choose POST, PUT or PATCH"),
-        ({"body": "{{ steps.a.result }}", "method": "HEAD"}, "body", "HEAD requests have none"),
+        ({"body": "x"}, "body", "GET requests have no body: leave it empty, or choose POST, PUT or PATCH"),
+        ({"body": "{{ steps.a.result }}", "method": "HEAD"}, "body", "HEAD requests have no body"),
         *(
-            (BEARER | {"credential": credential}, "credential", "must be one secret, by its name: {{ secrets")
+            (BEARER | {"credential": credential}, "credential", "must be the name of one secret: {{ secrets")
             for credential in ("", "hunter2", f"x{TOKEN}", TOKEN * 2, "{{ nominal_time }}")
         ),
         (BEARER | {"credential": "{{ secrets.a.b }}"}, "credential", "name of one secret"),
         (BEARER | {"authentication": "basic"}, "username", "is required for basic authentication"),
         (BEARER | {"authentication": "basic", "username": "a:b"}, "username", "must not contain a colon"),
-        ({"username": "me"}, "username", "is for basic authentication: choose that, or leave it empty"),
-        ({"credential": TOKEN}, "credential", "is for bearer and basic authentication: choose one, or leave"),
+        ({"username": "me"}, "username", "is for basic authentication only: choose it, or leave this"),
+        ({"credential": TOKEN}, "credential", "is for bearer and basic authentication only: choose one, or"),
         *(
             ({"expected_status": [status]}, "expected_status", "is not a status; write one from 100 to 599")
             for status in (99, 600, -200, 200.5, True, "9xx", "2x", " 200")
         ),
-        ({"verify": False}, "verify", "is not a setting of http steps; they have method, url, headers"),
+        ({"verify": False}, "verify", "is not a setting of http steps; known settings: method, url, headers"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -15,7 +15,7 @@ import pytest
 
 from execution.children import nursery as nursery_module
 from execution.children.channel import Channel
-from execution.children.nursery import House, Nursery
+from execution.children.nursery import ForkServer, Nursery
 from execution.children.nursery_process import children_of
 from execution.loops.lease import Lease
 from execution.steps.context import Context
@@ -42,9 +42,9 @@ def own_nursery() -> Iterator[Nursery]:
         yield nursery
 
 
-def pid_of(house: House) -> int:
-    assert house.process is not None
-    return house.process.pid
+def pid_of(server: ForkServer) -> int:
+    assert server.process is not None
+    return server.process.pid
 
 
 def test_a_killed_nursery_ends_all_it_runs_and_the_next_step_gets_another(
@@ -55,7 +55,7 @@ def test_a_killed_nursery_ends_all_it_runs_and_the_next_step_gets_another(
     wait_until(lambda: len(programs.sink.pids()) + len(functions.sink.pids()) == 6)
     idle_pid = perform(function("pid"), Recorder(), nursery=own_nursery).result
     houses = (own_nursery.programs, own_nursery.functions)
-    before = [pid_of(house) for house in houses]
+    before = [pid_of(server) for server in houses]
     for pid in before:
         os.kill(pid, signal.SIGKILL)
     outcome = programs.outcome
@@ -70,25 +70,25 @@ def test_a_killed_nursery_ends_all_it_runs_and_the_next_step_gets_another(
     again = work("executable", {"argv": [script("echo again")]})
     assert perform(again, Recorder(), nursery=own_nursery).status == "complete"
     assert perform(function("pid"), Recorder(), nursery=own_nursery).result not in (None, idle_pid)
-    assert not {pid_of(house) for house in houses} & set(before)
+    assert not {pid_of(server) for server in houses} & set(before)
 
 
 @pytest.mark.parametrize("is_dead_before_it_is_asked", [False, True])
 def test_a_nursery_that_cannot_start_fails_the_step_and_not_the_worker(
     own_nursery: Nursery, monkeypatch: pytest.MonkeyPatch, is_dead_before_it_is_asked: bool
 ) -> None:
-    boot = House._boot
+    boot = ForkServer._boot
 
-    def boot_and_die(house: House) -> Channel:
-        control = boot(house)
-        assert house.process is not None
-        house.process.wait()
+    def boot_and_die(server: ForkServer) -> Channel:
+        control = boot(server)
+        assert server.process is not None
+        server.process.wait()
         return control
 
     with monkeypatch.context() as patch:
         patch.setattr(nursery_module, "BOOT", "import sys; sys.exit(1)")
         if is_dead_before_it_is_asked:
-            patch.setattr(House, "_boot", boot_and_die)
+            patch.setattr(ForkServer, "_boot", boot_and_die)
         outcome = perform(function("pid"), Recorder(), nursery=own_nursery)
     assert outcome.status == "failed_with_error"
     assert "the child process died" in outcome.error
@@ -199,8 +199,8 @@ def test_steps_leave_no_files_open_and_no_zombies(nursery: Nursery, script: Scri
     wait_until(lambda: count_files(os.getpid()) <= open_files)
     wait_until(lambda: list(children_of(pid_of(nursery.programs))) == [])
     wait_until(lambda: len(list(children_of(pid_of(nursery.functions)))) <= 1)
-    for house in (nursery.programs, nursery.functions):
-        wait_until(lambda house=house: count_files(pid_of(house)) < 12)  # type: ignore[misc]
+    for server in (nursery.programs, nursery.functions):
+        wait_until(lambda server=server: count_files(pid_of(server)) < 12)  # type: ignore[misc]
 
 
 def count_files(pid: int) -> int:

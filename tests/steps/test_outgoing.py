@@ -199,9 +199,9 @@ def test_ports_can_be_limited() -> None:
     ("read", "value", "words"),
     [
         (environment.places, "10.0.0.1/8", "10.0.0.1/8 has host bits set"),
-        (environment.places, "http://intranet.example", "it is no name of a host either"),
+        (environment.places, "http://intranet.example", "nor a host name"),
         *(
-            (environment.ports, value, "is not a port from 1 to 65535")
+            (environment.ports, value, "must be a port from 1 to 65535")
             for value in ("0", "65536", "-1", "٨٠")
         ),
         (

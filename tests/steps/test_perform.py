@@ -150,7 +150,7 @@ def test_a_result_that_cannot_be_kept_fails_and_is_not_repeated(
 @pytest.mark.parametrize(
     ("step_type", "config", "words"),
     [
-        ("nonsense", {}, "there is no step type 'nonsense'; known are executable, http, powershell, "),
+        ("nonsense", {}, "unknown step type 'nonsense'; known step types: executable, http, powershell, "),
         ("python", {"function": "no-path"}, "cannot run on worker {}: function: must be a dotted path"),
         ("python", [], "cannot run on worker {}: config: must be an object of settings"),
         (

@@ -166,9 +166,9 @@ def test_its_config_is_canonical_after_cleaning(ps1: Script) -> None:
     [
         ({"script": ""}, "script", "is required: the absolute path of a .ps1 file"),
         ({"script": "{folder}/out.ps1"}, "script", "is outside the folders that scripts may come from"),
-        ({"script": "{folder}/script.sh"}, "script", "files whose names end in .ps1"),
-        ({"script": "{folder}/renamed.ps1"}, "script", "files whose names end in .ps1"),
-        ({"script": "{folder}/{{ nominal_date }}.ps1"}, "script", "takes no placeholders"),
+        ({"script": "{folder}/script.sh"}, "script", "must end in .ps1"),
+        ({"script": "{folder}/renamed.ps1"}, "script", "must end in .ps1"),
+        ({"script": "{folder}/{{ nominal_date }}.ps1"}, "script", "cannot contain placeholders"),
         ({"arguments": ["-Count", 3]}, "arguments", "every entry must be text: put numbers in quotes"),
         ({"arguments": ["{{ secrets.token }}"]}, "arguments", "it would show in the process list"),
         ({"env": {"DOTNET_STARTUP_HOOKS": "x"}}, "env", "DOTNET_STARTUP_HOOKS may not be set"),

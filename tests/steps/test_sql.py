@@ -188,7 +188,7 @@ def test_without_a_transaction_each_statement_lasts(nursery: Nursery, ask: Ask, 
 
 def test_transactions_of_the_script(nursery: Nursery, ask: Ask, engine: str) -> None:
     outcome, _ = run(nursery, engine, "VACUUM")
-    assert "with transaction set to false, the step would run it outside of one" in outcome.error
+    assert "set transaction to false to run this statement outside a transaction" in outcome.error
     assert outcome.can_retry is False
     outcome, _ = run(nursery, engine, "BEGIN; DELETE FROM staff", transaction=False)
     assert outcome.error == f"{engine}: the script leaves a transaction open: COMMIT is missing"
@@ -449,7 +449,7 @@ AT_COMMIT = """
 def test_what_goes_wrong_at_commit(nursery: Nursery, ask: Ask) -> None:
     for body, words in (
         ("RAISE EXCEPTION 'too late'", "pg: too late"),
-        ("PERFORM pg_terminate_backend(pg_backend_pid())", "so whether the script took effect is unknown"),
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", "so it is unknown whether the script took effect"),
     ):
         ask("pg", AT_COMMIT.format(body=body))
         outcome, _ = run(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
@@ -576,7 +576,7 @@ def test_jims_own_database_is_known_by_any_address_and_any_name(nursery: Nursery
     assert run(nursery, "pg", "SELECT 1")[0].status == "complete"
     ask("pg", "CREATE TABLE jim.django_migrations (id integer)")
     outcome, _ = run(nursery, "clerk", "SELECT 1")
-    assert outcome.error == "clerk: it is JIM's own database, which sql steps may not touch"
+    assert outcome.error == "clerk: this is JIM's own database, which sql steps cannot use"
     assert outcome.can_retry is False
 
 
@@ -646,7 +646,7 @@ def test_a_sqlite_file_that_is_none(nursery: Nursery, tmp_path: Path) -> None:
     file = tmp_path / "new.sqlite3"
     with override_settings(JIM_SQL_CONNECTIONS={"new": SqlConnection.from_url(f"sqlite:///{file}")}):
         outcome, _ = run(nursery, "new", "CREATE TABLE a (b)")
-        assert outcome.error == f"new: there is no file {file}; an empty one is enough"
+        assert outcome.error == f"new: the file {file} does not exist; create it, it may be empty"
         assert not file.exists()
         file.touch()
         assert run(nursery, "new", "CREATE TABLE a (b)")[0].status == "complete"

@@ -43,21 +43,29 @@ def test_config_is_canonical_after_cleaning() -> None:
     ("rest", "field", "words"),
     [
         ({"connection": ""}, "connection", "is required"),
-        ({"connection": "hr"}, "connection", "there is no connection 'hr'; known are lite, pg"),
-        ({"connection": "{{ schedule }}"}, "connection", "takes no placeholders"),
-        ({"script": ""}, "script", "is required, or else a file"),
-        ({"script": "-- only\n/* a comment */;"}, "script", "holds no statement, only space and comments"),
+        ({"connection": "hr"}, "connection", "unknown connection 'hr'; known connections: lite, pg"),
+        ({"connection": "{{ schedule }}"}, "connection", "cannot contain placeholders"),
+        ({"script": ""}, "script", "is required, or a file"),
+        ({"script": "-- only\n/* a comment */;"}, "script", "contains no statement, only space and comments"),
         ({"script": "SELECT 'open"}, "script", "the text that begins with ' in line 1 is never closed"),
-        ({"script": "SELECT '{{ nominal_time }}'"}, "script", "takes no placeholders"),
+        ({"script": "SELECT '{{ nominal_time }}'"}, "script", "cannot contain placeholders"),
         ({"script": "SELECT 1" + " " * 1_048_576}, "script", "is longer than 1,048,576 bytes"),
-        ({"script": "1;" * 10_001}, "script", "more than 10,000 statements; make several steps of them"),
-        ({"script": "SELECT 1;\nBEGIN"}, "script", "line 2: BEGIN cannot stand in a script that is one"),
-        ({"script": "/* x */ RoLLback"}, "script", "line 1: ROLLBACK cannot stand"),
-        ({"script": "PREPARE TRANSACTION 'x'"}, "script", "line 1: PREPARE cannot stand"),
+        (
+            {"script": "1;" * 10_001},
+            "script",
+            "more than 10,000 statements; split the script into several steps",
+        ),
+        ({"script": "SELECT 1;\nBEGIN"}, "script", "line 2: BEGIN is not allowed in a script that is one"),
+        ({"script": "/* x */ RoLLback"}, "script", "line 1: ROLLBACK is not allowed"),
+        ({"script": "PREPARE TRANSACTION 'x'"}, "script", "line 1: PREPARE is not allowed"),
         ({"file": "/tmp/x.sql"}, "file", "cannot be given together with a script; clear one of them"),
-        ({"script": "SELECT :a"}, "parameters", "the script uses :a in the statement of line 1; give it"),
+        (
+            {"script": "SELECT :a"},
+            "parameters",
+            "the script uses :a in the statement of line 1; give a value",
+        ),
         ({"parameters": {"a": 1}}, "parameters", "a is not used: the script has no :a"),
-        ({"script": "SELECT ':a'", "parameters": {"a": 1}}, "parameters", "in quotes or comments it is only"),
+        ({"script": "SELECT ':a'", "parameters": {"a": 1}}, "parameters", "outside quotes and comments"),
         ({"parameters": {"a b": 1}}, "parameters", "'a b' is not the name of a parameter"),
         (
             {"script": "SELECT :a", "parameters": {"a": [1]}},
@@ -65,7 +73,7 @@ def test_config_is_canonical_after_cleaning() -> None:
             "the value of a must be text, a nu",
         ),
         ({"script": "SELECT :a", "parameters": {"a": 2**63}}, "parameters", "is too large for a database"),
-        ({"read_only": True, "transaction": False}, "read_only", "needs transaction to be true"),
+        ({"read_only": True, "transaction": False}, "read_only", "requires transaction to be true"),
         ({"transaction": "{{ attempt }}"}, "transaction", "must be true or false"),
         ({"max_rows": -1}, "max_rows", "must be a whole number from 0 to 1,000"),
         ({"statement_timeout_seconds": 0}, "statement_timeout_seconds", "must be a number from 0.001 to 60"),
@@ -75,7 +83,10 @@ def test_bad_config(rest: dict[str, Any], field: str, words: str) -> None:
     refuses("sql", {"connection": "pg", "script": "SELECT 1", **rest}, field, words)
     with override_settings(JIM_SQL_CONNECTIONS={}):
         refuses(
-            "sql", {"connection": "hr", "script": "SELECT 1"}, "connection", "none is defined yet (JIM_SQL_C"
+            "sql",
+            {"connection": "hr", "script": "SELECT 1"},
+            "connection",
+            "no connection is defined yet (JIM_SQL_C",
         )
 
 
@@ -129,12 +140,12 @@ def test_which_addresses_are_jims_own(url: str, is_own: bool) -> None:
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        ("a.sql", "'a.sql' is not an absolute path; write it from / on"),
+        ("a.sql", "'a.sql' is not an absolute path; it must begin with /"),
         ("{sql}/missing.sql", "does not exist"),
         ("{sql}/loop", "does not exist"),
         ("{sql}/../secret.sql", "is outside the folders that scripts may come from: {sql}"),
         ("{sql}/link.sql", "is outside the folders that scripts may come from"),
-        ("{sql}/commit.sql", "line 2: COMMIT cannot stand in a script that is one transaction"),
+        ("{sql}/commit.sql", "line 2: COMMIT is not allowed in a script that is one transaction"),
     ],
 )
 def test_bad_files(tmp_path: Path, file: str, words: str) -> None:

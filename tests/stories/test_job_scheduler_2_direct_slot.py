@@ -108,7 +108,7 @@ class TestWithProcesses:
         with self.client(function="note_until", path=str(self.go)) as client:
             wait_until(lambda: self.marks("start"))
             assert client.terminate() == 130
-            assert client.said.splitlines()[-1] == "CommandError: It was interrupted."
+            assert client.said.splitlines()[-1] == "CommandError: The step was interrupted."
         assert Activity.objects.get().status == "cancelled"
         assert not Reservation.objects.live().exists()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from execution.models import Limit, WorkerTask
-from execution.models.attempt import Held
+from execution.models.attempt import ClaimedTask
 from tests.base import NOW, SOMEBODY, claim, end, enqueue, make_worker, seconds, step
 from tests.invariants import violations
 
@@ -26,7 +26,7 @@ def play(*jobs: dict[str, Any], workers: int) -> dict[str, str]:
     """Each worker has one seat, each job takes as long; what every worker did, drawn as the seed draws it."""
     keys = {task.key: task.limit_keys for task in enqueue(*jobs)}
     crew = [make_worker() for _ in range(workers)]
-    busy: dict[int, Held] = {}
+    busy: dict[int, ClaimedTask] = {}
     drawn: dict[int, str] = defaultdict(str)
     now = NOW
     while WorkerTask.objects.exists():

@@ -44,7 +44,7 @@ def test_each_step_becomes_a_task_with_what_the_step_says() -> None:
 
 
 def test_a_kind_of_step_that_does_not_exist_here_cannot_be_defined() -> None:
-    with pytest.raises(ValidationError, match="no step type"):
+    with pytest.raises(ValidationError, match="Unknown step type"):
         make_schedule(step() | {"step_type": "run_profile"})
 
 

@@ -36,7 +36,7 @@ def test_a_spec_without_a_next_time_waits_for_nothing_and_runs_on() -> None:
     schedule = make_schedule(spec={"at": [minutes(5).isoformat()]})
     generate(minutes(5))
     ended = fresh(schedule)
-    assert (ended.status, ended.next_run_at, times(ended)) == ("running", None, [5])
+    assert (ended.status, ended.next_run_at, times(ended)) == ("active", None, [5])
     assert ended.next_times(10, now=minutes(5)) == []
 
 

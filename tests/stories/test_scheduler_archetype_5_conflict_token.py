@@ -31,7 +31,7 @@ def test_the_second_one_is_refused_told_the_current_token_and_may_repeat_it() ->
     with pytest.raises(Conflict) as conflict:
         edit(bobs, BOB, description="Bob's words")
     assert conflict.value.token == 2
-    assert "Load it again, then repeat your change" in str(conflict.value)
+    assert "Reload it, then repeat your change" in str(conflict.value)
     assert everything() == before
     edit(fresh(schedule), BOB, description="Bob's words")
     after = fresh(schedule)
@@ -79,7 +79,7 @@ def test_what_the_system_does_by_itself_or_to_all_moves_it_too() -> None:
     assert (fresh(schedule).status, fresh(schedule).token) == ("paused", 2)
     schedule.pause(initiator=ADA, now=minutes(8), until=minutes(9))
     tick(minutes(9))
-    assert (fresh(schedule).status, fresh(schedule).token) == ("running", 4)
+    assert (fresh(schedule).status, fresh(schedule).token) == ("active", 4)
     Schedule.objects.pause_all(initiator=ADA, now=minutes(9))
     assert fresh(schedule).token == 5
     Schedule.objects.resume_all(initiator=ADA, now=minutes(9))

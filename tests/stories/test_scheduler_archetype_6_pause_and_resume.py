@@ -83,7 +83,7 @@ class TestPaused:
             with pytest.raises(ValidationError) as refused:
                 pause(schedule, at=5, **asked)
             assert set(refused.value.message_dict) == {field}
-        assert fresh(schedule).status == "running"
+        assert fresh(schedule).status == "active"
 
 
 class TestResume:
@@ -135,7 +135,7 @@ class TestSnooze:
         timeline.pass_to(15)
         assert ledger(schedule) == {5: "started 12, completed 14", 10: "started 14", 15: "pending: overlap"}
         after = fresh(schedule)
-        assert (after.status, after.paused_until, after.pause_note) == ("running", None, "")
+        assert (after.status, after.paused_until, after.pause_note) == ("active", None, "")
         record = Activity.objects.get(operation="resume")
         assert (record.initiator_type, record.initiator_name) == ("system", "snooze")
 
@@ -228,7 +228,7 @@ class TestAll:
         assert not Execution.objects.exists()
         assert Schedule.objects.resume_all(initiator=SOMEBODY, now=minutes(6)) == 1
         states = [fresh(schedule).status for schedule in (before, together, apart, anew, closed)]
-        assert states == ["paused", "running", "paused", "paused", "closed"]
+        assert states == ["paused", "active", "paused", "paused", "closed"]
         assert fresh(before).pause_note == "for a reason of its own"
 
     @pytest.mark.parametrize(("discard", "fate"), [(False, "started 6"), (True, "skipped: discarded")])
@@ -237,7 +237,7 @@ class TestAll:
         chosen = Schedule.objects.tagged("finance")
         assert chosen.pause_all(initiator=SOMEBODY, now=NOW, until=lambda each: minutes(60)) == 1
         assert fresh(finance).paused_until == minutes(60)
-        assert [fresh(finance).status, fresh(other).status] == ["paused", "running"]
+        assert [fresh(finance).status, fresh(other).status] == ["paused", "active"]
         generate(minutes(5))
         assert chosen.resume_all(initiator=SOMEBODY, now=minutes(6), discard=discard) == 1
         tick(minutes(6))
@@ -255,7 +255,7 @@ class TestAll:
         for tags, ended in zip(rounds[::-1], (other, finance, both), strict=True):
             asked = Schedule.objects.tagged(*tags)
             assert asked.resume_all(initiator=SOMEBODY, now=minutes(1), tags=tags) == 1
-            assert fresh(ended).status == "running"
+            assert fresh(ended).status == "active"
 
 
 def pause(schedule: Schedule, *, at: float = 0, note: str = "", until: float | None = None) -> None:

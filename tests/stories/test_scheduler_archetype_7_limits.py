@@ -75,7 +75,7 @@ class TestSkipNext:
         assert (first, second) == (minutes(5), minutes(10))
         schedule.unskip(first, initiator=SOMEBODY, now=NOW)
         assert schedule.next_times(2, now=NOW) == [first, minutes(15)]
-        with pytest.raises(Refused, match=r"Mon 2026-11-16 03:05:00 UTC of .* is not left out"):
+        with pytest.raises(Refused, match=r"Mon 2026-11-16 03:05:00 UTC of .* is not marked to be skipped"):
             schedule.unskip(first, initiator=SOMEBODY, now=NOW)
         Timeline().pass_to(10)
         assert ledger(schedule) == {5: "started 5, completed 7", 10: "skipped: on request of ada"}
@@ -135,7 +135,7 @@ class TestBeginnings:
     def test_created_with_a_first_run_even_if_it_is_paused_with_a_note(self, paused: bool) -> None:
         note = "until the contract is signed" if paused else ""
         schedule = make_schedule(spec=EVERY_FIVE, paused=paused, note=note, run_at_once=True)
-        assert (schedule.status, schedule.pause_note) == ("paused" if paused else "running", note)
+        assert (schedule.status, schedule.pause_note) == ("paused" if paused else "active", note)
         assert (schedule.paused_at, schedule.token) == (NOW if paused else None, 1)
         timeline = Timeline()
         timeline.settle()

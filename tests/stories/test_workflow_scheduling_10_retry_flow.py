@@ -97,7 +97,7 @@ class TestTheAutoFixHook:
         assert chain() == [("preparing", "failed:logic"), ("preparing", "paused:transient")]
         assert last().error == (
             "ValueError: bad input. This worker runs version 1 of Sort, but version 2 is deployed. "
-            "Restart the workers so that they use it."
+            "Restart the workers so that they use the deployed code."
         )
         with defined(new):
             work(now=NOW + seconds(10))
@@ -228,16 +228,16 @@ class TestWhatAPersonSaysOfIt:
     def test_the_first_who_answers_decides(self) -> None:
         second = last()
         last().reconcile(True, "", initiator=SOMEBODY, now=NOW)
-        with pytest.raises(Refused, match="does not wait for this any more"):
+        with pytest.raises(Refused, match="was already resolved"):
             second.reconcile(False, "", initiator=SOMEBODY, now=NOW)
-        with pytest.raises(Refused, match="does not wait for this any more"):
+        with pytest.raises(Refused, match="was already resolved"):
             second.skip("", initiator=SOMEBODY, now=NOW)
 
     def test_nobody_can_say_so_of_a_mutation_that_is_known(self) -> None:
         with deployed(Script(next=[ValueError("bad input")]).workflow()):
             publish("mail", "a")
             work()
-            with pytest.raises(Refused, match="no mutation of unknown outcome"):
+            with pytest.raises(Refused, match="no mutation whose outcome is unknown"):
                 last().reconcile(False, "", initiator=SOMEBODY, now=NOW)
             with pytest.raises(Refused, match="its mutation was applied"):
                 last().skip("", initiator=SOMEBODY, now=NOW)
@@ -274,9 +274,9 @@ class TestApproval:
             assert fresh(late).note == Activity.objects.get(operation="approve").message == "for this once"
             work()
             for answer in (late.reject, late.approve):
-                with pytest.raises(Refused, match="does not wait for this any more"):
+                with pytest.raises(Refused, match="was already resolved"):
                     answer("never", initiator=SOMEBODY, now=NOW)
-            assert fresh(workflow).status == "running"
+            assert fresh(workflow).status == "active"
             assert not Activity.objects.filter(operation="reject").exists()
 
 

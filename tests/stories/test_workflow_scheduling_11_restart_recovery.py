@@ -88,7 +88,7 @@ class TestNoRunIsSilentlyLost:
             WorkerTask.objects.all().delete()
             Activity.objects.filter(task_key=run.key).update(status="failed_with_error")
             work(now=minutes(1))
-            assert (fresh(run).status, fresh(run).error) == ("crashed", "its task ended without it")
+            assert (fresh(run).status, fresh(run).error) == ("crashed", "its task ended before the run did")
             assert events("mail") == {"a": "consumed"}
 
     def test_one_that_somebody_cancelled_in_the_queue_waits_for_their_word(self) -> None:

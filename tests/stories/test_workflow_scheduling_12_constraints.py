@@ -14,7 +14,7 @@ from tests.workflows.base import begin, deployed, events, publish, runs, work
 from tests.workflows.scripted import Script, last
 from workflows import AuthRequired, Consumer, Indeterminate, Internal, Prepared, Producer, Transient, Workflow
 from workflows.contexts import PrepareContext, ProduceContext
-from workflows.failures import told
+from workflows.failures import error_text
 from workflows.models import Run
 from workflows.models import Workflow as Model
 
@@ -123,7 +123,7 @@ class TestPausedWorkflows:
             assert (stuck.status, stuck.due_at is not None) == (status, status == "paused:transient")
             assert work(now=NOW + seconds(9)) == []
             assert [handler for handler, _, _ in runs()] == ["Sort"]
-            with pytest.raises(Refused, match=f"waits for run {stuck.pk} to be resolved: {told(trouble)}"):
+            with pytest.raises(Refused, match=f"until run {stuck.pk} is resolved: {error_text(trouble)}"):
                 workflow.run_now(initiator=SOMEBODY, now=NOW)
             if status == "paused:reconciliation":
                 stuck.reconcile(True, "", initiator=SOMEBODY, now=minutes(6))

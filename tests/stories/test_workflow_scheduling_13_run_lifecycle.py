@@ -82,7 +82,7 @@ def test_after_three_crashes_in_a_row_people_are_told_once_to_have_a_look(news: 
             die(now=minutes(minute))
         work(now=minutes(3))
         assert [status for _, status in chain()] == ["crashed", "crashed", "failed:internal"]
-        assert last().error == "worker lost: crash loop, lost 3 times"
+        assert last().error == "worker lost: crash loop, 3 workers were lost"
         assert work(now=minutes(600)) == []
     assert [each.data["status"] for each in news] == ["failed:internal"]
 

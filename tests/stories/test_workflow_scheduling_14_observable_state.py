@@ -26,7 +26,7 @@ def seen(workflow: Model, now: datetime = NOW) -> tuple[str, str]:
     return shown_status(row, open_run), issue(row, open_run, now)
 
 
-def test_running_idle_needs_attention_and_stopped() -> None:
+def test_running_idle_needs_attention_paused_and_stopped() -> None:
     script = Script(prepare=[None, AuthRequired("reconnect Gmail")])
     with deployed(script.workflow()) as workflow:
         workflow.start(NOW)
@@ -40,37 +40,40 @@ def test_running_idle_needs_attention_and_stopped() -> None:
         work()
         assert seen(workflow) == ("idle", "")
         workflow.pause("audit until Friday", initiator=SOMEBODY, now=NOW)
-        assert seen(workflow) == ("stopped", "Paused by a person. audit until Friday")
+        assert seen(workflow) == ("paused", "Paused by an operator. audit until Friday")
         fresh(workflow).stop(initiator=SOMEBODY, now=NOW)
-        assert seen(workflow) == ("stopped", "Stopped: the code no longer has it. Deploy it again to go on.")
+        assert seen(workflow) == (
+            "stopped",
+            "Stopped: the workflow was removed from the code. Deploy it again to continue.",
+        )
 
 
 # How it stopped for good, the error, and what follows that: what it waits for, and who can resolve it.
 ISSUES = [
-    (Status.PAUSED_TRANSIENT, Tries(6), "rate limit", "Tried 6 times; waiting for an operator to retry it."),
+    (Status.PAUSED_TRANSIENT, Tries(6), "rate limit", "Tried 6 times; an operator must retry the run."),
     (
         Status.PAUSED_RECONCILIATION,
         Tries(),
         "the sheet did not answer",
-        "Waiting for an operator to say whether it happened.",
+        "Check whether the mutation happened, then mark it as applied or not applied.",
     ),
     (
         Status.FAILED_LOGIC,
         Tries(),
         "ValueError: bad input",
-        "Deploy corrected code of Sort and restart scheduler and workers, or retry it as it is.",
+        "Fix and deploy Sort, then restart scheduler and workers; or retry the run as it is.",
     ),
     (
         Status.FAILED_INTERNAL,
         Tries(),
         "the connector is broken",
-        "Waiting for somebody who maintains JIM or the connector to mend and retry it.",
+        "Fix the fault in JIM or the connector, then retry the run.",
     ),
     (
         Status.FAILED_INTERNAL,
         Tries(crashes=3),
-        "worker lost: crash loop, lost 3 times",
-        "Waiting for somebody to find out why its worker dies, and to retry it.",
+        "worker lost: crash loop, 3 workers were lost",
+        "Find out why its worker dies, then retry the run.",
     ),
 ]
 
@@ -92,7 +95,7 @@ def test_it_is_a_sentence_whatever_was_raised() -> None:
 
 
 SCHEDULES: list[tuple[list[dict[str, str]], str]] = [
-    ([], "Runs when an event comes"),
+    ([], "Runs when an event is published"),
     ([{"cron": "0 9 * * *"}], "At 09:00 every day, UTC"),
     ([{"every": "5m"}, {"every": "1h"}, {"every": "5m"}], "Every 5 minutes; Every hour"),
 ]

@@ -169,7 +169,7 @@ def test_a_list_that_ends_early_says_so_unless_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, seen: int, is_said: bool
 ) -> None:
     """A consumer that waits for a pair would never learn that the other half is further on."""
-    monkeypatch.setattr(contexts, "USUALLY_PEEKED", 2)
+    monkeypatch.setattr(contexts, "DEFAULT_PEEK_LIMIT", 2)
     found: list[Pending] = []
 
     class Look(Sending):

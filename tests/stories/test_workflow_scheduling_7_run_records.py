@@ -191,14 +191,14 @@ class TestPhaseRights:
         return type("Inbox", (Workflow,), body)
 
     OFFENCES = [
-        ("prepare", lambda ctx: ctx.apply(print), "prepare may not apply"),
-        ("prepare", lambda ctx: ctx.publish("rows", "x"), "prepare may not publish"),
-        ("prepare", lambda ctx: ctx.peek("rows"), "Rights may not peek at 'rows'"),
-        ("mutate", lambda ctx: ctx.peek("mail"), "mutate may not peek"),
-        ("mutate", lambda ctx: ctx.publish("rows", "x"), "mutate may not publish"),
-        ("next", lambda ctx: ctx.peek("mail"), "next may not peek: that belongs to prepare"),
-        ("next", lambda ctx: ctx.apply(print), "next may not apply: that belongs to mutate"),
-        ("next", lambda ctx: ctx.publish("mail", "x"), "Rights may not publish to 'mail'"),
+        ("prepare", lambda ctx: ctx.apply(print), "ctx.apply cannot be called in prepare"),
+        ("prepare", lambda ctx: ctx.publish("rows", "x"), "ctx.publish cannot be called in prepare"),
+        ("prepare", lambda ctx: ctx.peek("rows"), "Rights cannot peek at 'rows'"),
+        ("mutate", lambda ctx: ctx.peek("mail"), "ctx.peek cannot be called in mutate"),
+        ("mutate", lambda ctx: ctx.publish("rows", "x"), "ctx.publish cannot be called in mutate"),
+        ("next", lambda ctx: ctx.peek("mail"), "ctx.peek cannot be called in next; call it in prepare"),
+        ("next", lambda ctx: ctx.apply(print), "ctx.apply cannot be called in next; call it in mutate"),
+        ("next", lambda ctx: ctx.publish("mail", "x"), "Rights cannot publish to 'mail'"),
     ]
 
     @pytest.mark.parametrize(("phase", "offence", "error"), OFFENCES, ids=[row[2] for row in OFFENCES])

@@ -154,13 +154,13 @@ RETURNS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"prepare": lambda self, ctx: {"reserve": []}},
         "preparing",
-        "TypeError: prepare returns Prepared or None, not dict",
+        "TypeError: prepare must return Prepared or None, not dict",
     ),
     ({"next": lambda self, ctx, prepared, mutation: object()}, "emitting", "cannot be stored as JSON"),
     (
         {"next": lambda self, ctx, prepared, mutation: ctx.publish("rows", "")},
         "emitting",
-        "A text of 1 to 200 characters",
+        "Must be a text of 1 to 200 characters",
     ),
 ]
 
@@ -180,4 +180,4 @@ def test_a_handler_that_this_workers_code_does_not_have_is_nobodys_error_in_logi
         workflow.handlers.update(name="Gone")
         work()
         assert last().status == "paused:transient"
-        assert "The code of this worker has no handler Gone" in last().error
+        assert "This worker's code has no handler Gone" in last().error

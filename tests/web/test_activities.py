@@ -86,7 +86,7 @@ class TestPage:
         chain = client.get(first.get_absolute_url()).text.partition('class="chain"')[2]
         assert "2026-11-16 04:00:00" in chain
         assert "2026-11-16 03:00:00" not in chain
-        assert "not begun" in chain
+        assert "not started" in chain
         assert f"Step of {execution} ✕ failed" in text
         assert second.get_absolute_url() in client.get(first.get_absolute_url()).text
         text = text_of(client.get(attempts(execution, "talk")[0].get_absolute_url()))

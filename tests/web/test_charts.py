@@ -113,7 +113,7 @@ class TestDurations:
         assert plot is not None
         assert plot.points[-1].x == charts.PLOT_WIDTH - charts.PLOT_MARGIN
         assert min(plot.points, key=lambda point: point.y).id == 2
-        assert plot.label == "How long the last 3 runs took: 40 s at most, usually 15 s"
+        assert plot.label == "Duration of the last 3 runs: at most 40 s, usually 15 s"
         drawn = plot.drawn(url)
         assert (drawn.count("<circle"), drawn.count('class="tone-failed cross"')) == (2, 1)
         assert re.findall(r'href="([^"]+)"', drawn) == [url(pk) for pk in (1, 2, 3)]

@@ -20,15 +20,15 @@ def test_who_was_second_is_shown_who_changed_what_loses_nothing_and_may_save_on_
     client, schedule = sign_in(), make_schedule(spec={"cron": ["0 3 * * *"]})
     form = opened(client, schedule)
     edit(schedule, name="By Bob", spec={"cron": ["0 5 * * *"]}, description="By Bob", steps=[step("his")])
-    answer = send(client, schedule, form, "save", name="Mine", rule__1__expression="0 4 * * *")
+    answer = send(client, schedule, form, "save", name="Mine", rules__0__expression="0 4 * * *")
     text = unescape(answer.text)
     assert "<b>bob</b> edited it" in text
     assert "spec.cron[0]: 0 3 * * * → 0 5 * * *" in text
     assert "spec.cron[0]: 0 5 * * * → 0 4 * * *" in text
     # What nobody else typed is theirs.
-    assert "What you had left as it was is now theirs: description, steps." in text
+    assert "Parts that you had not changed are now as they saved them: description, steps." in text
     form = Form(answer.text)
-    assert (form.value("name"), form.value("rule-1-expression")) == ("Mine", "0 4 * * *")
+    assert (form.value("name"), form.value("rules-0-expression")) == ("Mine", "0 4 * * *")
     assert fresh(schedule).name == "By Bob"
     # A third change is not overwritten unseen.
     edit(schedule, name="By Bob again", description="By Bob again")
@@ -45,7 +45,12 @@ def test_theirs_is_taken_over_part_by_part() -> None:
     client, schedule = sign_in(), make_schedule(step("a"), spec={"cron": ["0 3 * * *"]})
     form = opened(client, schedule)
     edit(schedule, steps=[step("b")], spec={"cron": ["0 5 * * *"]}, description="By Bob")
-    typed = {"step__1__name": "c", "rule__1__expression": "0 4 * * *", "description": "Mine", "name": "Mine"}
+    typed = {
+        "steps__0__name": "c",
+        "rules__0__expression": "0 4 * * *",
+        "description": "Mine",
+        "name": "Mine",
+    }
     form = Form(send(client, schedule, form, "save", **typed).text)
     assert {f"take.{name}" for name in ("description", "spec", "steps", "name")} <= set(form.buttons)
     for part in ("spec", "steps"):
@@ -60,9 +65,9 @@ def test_theirs_is_taken_over_part_by_part() -> None:
 def test_a_pause_meanwhile_is_told_before_saving_and_stays() -> None:
     client, schedule = sign_in(), make_schedule()
     form = opened(client, schedule)
-    assert "Somebody else" not in send(client, schedule, form, "preview").text
+    assert "Another person" not in send(client, schedule, form, "preview").text
     fresh(schedule).pause(initiator=BOB, now=NOW, note="the disk is full")
-    assert "Somebody else changed this schedule" in send(client, schedule, form, "preview").text
+    assert "Another person changed this schedule" in send(client, schedule, form, "preview").text
     answer = send(client, schedule, form, "save", name="Mine")
     assert "<b>bob</b> paused it" in answer.text
     assert "“the disk is full”" in answer.text

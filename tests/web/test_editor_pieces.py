@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.http import QueryDict
 
+from schedules.forms import settings, weekdays
+from schedules.forms.sent import Sent, put
+from schedules.forms.times import ExclusionFormSet, RuleFormSet, exclusions_data, rules_data
 from schedules.registry import step_types
 from schedules.spec import Spec
-from web.editing import plan, settings, weekdays
-from web.editing.draft import Part, numbered
-from web.editing.exclusions import exclusion_form, exclusions_of
-from web.editing.rules import list_of, rule_form, rules_of
+from web.editing import plan
 
 RULES: list[tuple[dict[str, Any], str]] = [
     ({"patterns": [{"times": ["09:00", "12:30"], "weekdays": "mon-fri"}]}, "week"),
@@ -41,21 +41,20 @@ def test_lists_and_mappings_are_written_by_line_or_as_json_as_their_help_says(
 ) -> None:
     assert several(kind)
     for field in several(kind):
-        told = settings._told(field)
+        told, read = settings._help(field), settings._field(field).clean
         assert (told.count("per line, or"), told.count("JSON")) == (1, 1)
         assert told.count("such as") == field.help.count("such as")
         if field.text_only:
-            assert settings.value_of(field, lines) == settings.value_of(field, whole)
-        assert isinstance(settings.value_of(field, whole), dict if kind == "mapping" else list)
+            assert read(lines) == read(whole)
+        assert isinstance(read(whole), dict if kind == "mapping" else list)
 
 
 @pytest.mark.parametrize(("spec", "kind"), RULES)
 def test_a_rule_comes_back_as_it_was_stored(spec: dict[str, Any], kind: str) -> None:
-    parts = rules_of(spec, {})
-    assert {part.texts["kind"] for part in parts} == {kind}
     again: dict[str, list[object]] = {}
-    for form in map(rule_form, parts):
-        again.setdefault(list_of(form), []).extend(form.items())
+    for form in read(RuleFormSet, "rules", rules_data(spec, {})):
+        assert form.slug == kind
+        again.setdefault(form.spec_list, []).extend(form.items())
     assert Spec.parse(again).as_json() == Spec.parse(spec).as_json() == spec
 
 
@@ -69,20 +68,27 @@ EXCLUSIONS: list[tuple[dict[str, str], str]] = [
 ]
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(("item", "kind"), EXCLUSIONS)
 def test_an_exclusion_comes_back_as_it_was_stored(item: dict[str, str], kind: str) -> None:
-    [part] = exclusions_of({"exclude": [item]})
-    assert part.texts["kind"] == kind
-    assert exclusion_form(part).items() == [item]
+    [form] = read(ExclusionFormSet, "exclude", exclusions_data({"exclude": [item]}))
+    assert (form.slug, form.items()) == (kind, [item])
 
 
 @pytest.mark.parametrize("rule", [7, None, {"times": [9]}, {"every": 5}, ["x"], {"odd": "thing"}])
 def test_what_no_form_can_say_stays_as_it_is_stored(rule: object) -> None:
-    [part] = rules_of({"patterns": [rule]}, {})
-    form = rule_form(part)
-    assert (part.texts["kind"], list_of(form), form.items()) == ("json", "patterns", [rule])
-    [part] = exclusions_of({"exclude": [rule]})
-    assert (part.texts["kind"], exclusion_form(part).items()) == ("json", [rule])
+    [form] = read(RuleFormSet, "rules", rules_data({"patterns": [rule]}, {}))
+    assert (form.slug, form.spec_list, form.items()) == ("json", "patterns", [rule])
+    [form] = read(ExclusionFormSet, "exclude", exclusions_data({"exclude": [rule]}))
+    assert (form.slug, form.items()) == ("json", [rule])
+
+
+def read(formset: Any, prefix: str, sent: Sent) -> list[Any]:
+    """Return the forms that read what a browser sends."""
+    data = QueryDict(mutable=True)
+    put(data, sent)
+    forms: list[Any] = formset(data, prefix=prefix).item_forms
+    return forms
 
 
 def test_ticked_days_are_written_as_people_write_them() -> None:
@@ -94,10 +100,11 @@ def test_ticked_days_are_written_as_people_write_them() -> None:
         "mon wed fri": "mon,wed,fri",
         "mon tue wed sat": "mon-wed,sat",
     }
-    assert {ticks: weekdays.text_of(dict.fromkeys(ticks.split(), "on")) for ticks in wanted} == wanted
+    assert {ticks: weekdays.text_of(ticks.split()) for ticks in wanted} == wanted
     # Another tick writes the days anew.
-    assert weekdays.text_of(weekdays.ticked("1-5")) == "1-5"
-    assert weekdays.text_of(weekdays.ticked("1-5") | {"sat": "on"}) == "mon-sat"
+    shown = weekdays.initial_of("1-5")
+    assert weekdays.text_of(**shown) == "1-5"
+    assert weekdays.text_of([*shown["days"], "sat"], shown["was"]) == "mon-sat"
 
 
 CONFIGS: list[tuple[str, dict[str, Any]]] = [
@@ -116,9 +123,9 @@ CONFIGS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "config"), CONFIGS)
 def test_settings_come_back_as_they_were_stored(name: str, config: dict[str, Any]) -> None:
     kind = step_types[name]
-    texts = settings.texts_of(kind, config)
-    assert texts is not None
-    read = settings.values_of(kind, texts)
+    assert settings.can_show(kind, config)
+    fields = {name.removeprefix(settings.PREFIX): field for name, field in settings.fields_of(kind).items()}
+    read = {name: field.clean(field.prepare_value(config.get(name))) for name, field in fields.items()}
     assert {key: value for key, value in read.items() if value or key in config} == config
 
 
@@ -128,29 +135,35 @@ NOT_IN_FIELDS += [{"follow_redirects": "{{ x }}"}, {"body": "with\r\nreturns"}, 
 
 @pytest.mark.parametrize("config", NOT_IN_FIELDS)
 def test_settings_that_fields_cannot_say_are_shown_as_json(config: Any) -> None:
-    assert settings.texts_of(step_types["http"], config) is None
+    assert not settings.can_show(step_types["http"], config)
 
 
 def test_a_new_step_has_the_defaults_of_its_type_which_complains_about_lines_without_a_colon() -> None:
-    assert settings.defaults_of(step_types["sql"]) == {"config-transaction": "on", "config-max_rows": "20"}
-    field: Any = SimpleNamespace(kind="mapping", text_only=True)
+    initial = {name: field.initial for name, field in settings.fields_of(step_types["sql"]).items()}
+    assert (initial["config-transaction"], initial["config-max_rows"]) == (True, 20)
+    field = settings.MappingSetting(text_only=True)
     for lines in ("a: 1\nb", "a: 1\na: 2"):
-        assert settings.value_of(field, lines) == lines
+        assert field.clean(lines) == lines
 
 
-def steps(text: str) -> list[Part]:
-    """“a b|c” is a beside b, then c; each step's key is its place."""
+def steps(text: str) -> dict[str, int]:
+    """“a b|c” is a beside b, then c; by name, their indices."""
     groups = [group.split() for group in text.split("|")]
-    texts = [{"name": name, "index": str(10 * at)} for at, group in enumerate(groups) for name in group]
-    return numbered(texts)
+    return {name: 10 * at for at, group in enumerate(groups) for name in group}
 
 
-def drawn(parts: list[Part]) -> str:
-    return "|".join(" ".join(part.texts["name"] for part in group) for group in plan.groups_of(parts))
+def moved(plan_before: str, verb: Any, name: str, /, **where: str) -> dict[str, int]:
+    """The indices after a move, by name."""
+    known = steps(plan_before)
+    numbers = {each: number for number, each in enumerate(sorted(known))}
+    places = {how: numbers[other] for how, other in where.items()}
+    after = verb({numbers[each]: index for each, index in known.items()}, numbers[name], **places)
+    return {each: after[number] for each, number in numbers.items()}
 
 
-def key(parts: list[Part], name: str) -> str:
-    return next(part.key for part in parts if part.texts["name"] == name)
+def drawn(indices: dict[str, int]) -> str:
+    groups = [[name for name in sorted(indices) if indices[name] == at] for at in sorted({*indices.values()})]
+    return "|".join(" ".join(group) for group in groups)
 
 
 MOVES: list[tuple[str, Any, str, str]] = [
@@ -164,25 +177,21 @@ MOVES: list[tuple[str, Any, str, str]] = [
     ("a|b|c", plan.joined, "b", "a b|c"),
     ("a|b|c", plan.joined, "a", "a|b|c"),
     ("a|b c|d", plan.joined, "c", "a c|b|d"),
-    ("a|b|c", plan.later, "nobody", "a|b|c"),
 ]
 
 
 @pytest.mark.parametrize(("before", "verb", "name", "after"), MOVES)
 def test_buttons_move_steps(before: str, verb: Any, name: str, after: str) -> None:
-    parts = steps(before)
-    assert drawn(verb(parts, name if name == "nobody" else key(parts, name))) == after
+    assert drawn(moved(before, verb, name)) == after
 
 
 def test_moving_keeps_the_indices_that_somebody_chose() -> None:
-    moved = plan.earlier(steps("a|b|c"), "2")
-    found = [(part.texts["name"], part.texts["index"]) for part in moved]
-    assert sorted(found) == [("a", "10"), ("b", "0"), ("c", "20")]
+    assert moved("a|b|c", plan.earlier, "b") == {"a": 10, "b": 0, "c": 20}
 
 
 DROPS: list[tuple[str, str, dict[str, str], str]] = [
     ("a|b|c", "c", {"before": "a"}, "c|a|b"),
-    ("a|b|c", "a", {"beside": "c"}, "b|c a"),
+    ("a|b|c", "a", {"beside": "c"}, "b|a c"),
     ("a b|c", "a", {"before": "b"}, "a|b|c"),
     ("a b|c", "a", {}, "b|c|a"),
     ("a|b", "a", {"beside": "a"}, "a|b"),
@@ -191,6 +200,4 @@ DROPS: list[tuple[str, str, dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("before", "name", "where", "after"), DROPS)
 def test_a_step_is_dropped_somewhere(before: str, name: str, where: dict[str, str], after: str) -> None:
-    parts = steps(before)
-    places = {how: key(parts, other) for how, other in where.items()}
-    assert drawn(plan.put(parts, key(parts, name), **places)) == after
+    assert drawn(moved(before, plan.put, name, **where)) == after

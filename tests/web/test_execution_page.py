@@ -77,14 +77,14 @@ class TestPage:
             now=now,
         )
         url = f"/executions/{execution.pk}"
-        assert "Tries again" not in text_of(client.get(url))
+        assert "Retries in" not in text_of(client.get(url))
         run_until_idle(now=now)
         answer = client.get(url)
         text = text_of(answer)
-        assert (text.count("Tries again in "), text.count("Waiting until ")) == (1, 1)
+        assert (text.count("Retries in "), text.count("Waiting until ")) == (1, 1)
         assert "attempt 2: pending · waits for" in answer.text
         with django_assert_max_num_queries(5):
-            assert "Tries again in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
+            assert "Retries in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
 
     def test_a_step_that_is_pending_says_why(
         self, client: Client, django_assert_max_num_queries: Any
@@ -113,9 +113,9 @@ class TestPage:
         assert other.neighbours() == (None, None)
         shown = client.get(f"/executions/{first.pk}?tab=audit")
         assert f"/executions/{last.pk}?tab=audit" in shown.text
-        assert "after its time" not in text_of(shown)
+        assert "after the scheduled time" not in text_of(shown)
         Execution.objects.filter(pk=first.pk).update(source="auto", started_at=NOW + seconds(7))
-        assert "7.0 s after its time" in text_of(client.get(first.get_absolute_url()))
+        assert "7.0 s after the scheduled time" in text_of(client.get(first.get_absolute_url()))
 
     def test_a_damaged_plan_is_shown_as_far_as_it_goes_and_texts_are_text(self, client: Client) -> None:
         nasty = "<script>alert(1)</script>"
@@ -215,7 +215,7 @@ class TestOutput:
         answer = poll(client, url, "more", after=cursor)
         assert (answer.status_code, answer.text.count('class="line ')) == (286, 3)
         # The promise of more lines ends with the run.
-        assert 'id="follows" class="quiet" hx-swap-oob="true">No more lines' in markup(answer)
+        assert 'id="follows" class="quiet" hx-swap-oob="true">End of the output.' in markup(answer)
         assert "data-poll" not in answer.text
 
     def test_of_much_output_the_last_lines_are_shown_and_earlier_ones_are_a_step_away(
@@ -248,7 +248,7 @@ class TestOtherTabs:
         answer = client.get(url)
         assert answer.text.count("object ") == 4
         assert client.get(linked(answer, "More items")).text.count("object ") == 2
-        assert "No item ended so" in text_of(client.get(f"{url}&outcome=failed"))
+        assert "No items have this outcome" in text_of(client.get(f"{url}&outcome=failed"))
 
     def test_inputs_and_results_are_by_step_and_the_audit_says_who_did_what(self, client: Client) -> None:
         execution = start(step("a", 0, "result", kwargs={"value": {"rows": 17}}))
@@ -301,4 +301,6 @@ def test_the_pages_name_the_clean_up_that_a_cancel_leaves_and_how_to_end_it_too(
     assert "2 tasks will be cancelled; clean-up still runs: “tidy”" in every
     client.post(ask("execution", "cancel", execution.pk), {"reason": "too slow"})
     text = text_of(client.get(execution.get_absolute_url()))
-    assert "Clean-up still to run: “tidy”. To end it now, without clean-up, choose Terminate." in text
+    assert (
+        "Clean-up still to run: “tidy”. To end the execution now, without clean-up, choose Terminate." in text
+    )

@@ -79,11 +79,11 @@ def test_what_is_far_back_is_looked_for_in_parts(client: Client, monkeypatch: py
         start(name=f"New {number}")
     answer = client.get("/executions?q=old")
     assert shown(answer) == []
-    assert "Looked back to" in text_of(answer)
+    assert "Searched back to" in text_of(answer)
     further = re.search(r'rel="next" href="([^"]+)"', markup(answer))
     assert further is not None
     answer = client.get(unescape(further[1]))
-    assert (shown(answer), "Looked back to" in answer.text) == ([wanted.pk], False)
+    assert (shown(answer), "Searched back to" in answer.text) == ([wanted.pk], False)
 
 
 def test_the_list_is_sent_again_only_if_it_changed(
@@ -102,7 +102,7 @@ def test_the_list_is_sent_again_only_if_it_changed(
 
 def test_several_are_cancelled_at_once_with_what_that_means(client: Client) -> None:
     answer = client.get("/do/execution/cancel?next=/executions")
-    assert toasts(client, answer) == ["Choose at least one first."]
+    assert toasts(client, answer) == ["Select at least one row first."]
     first, second = start(step("slow"), step("after", 1)), start(step("slow"), step("after", 1))
     claim(make_worker(), limit=1)
     url = ask("execution", "cancel", first.pk, second.pk)

@@ -43,8 +43,8 @@ def test_boxes_do_not_overlap_and_are_inside() -> None:
 
 def test_it_is_told_in_words() -> None:
     drawn = flow([P, T, C, U], [("p", "t"), ("t", "c"), ("c", "u")])
-    assert drawn.label == "How events go: Poll publishes to mail; Sort consumes mail and publishes to rows."
-    assert flow([], []).label == "It has no handlers."
+    assert drawn.label == "Event flow:  Poll publishes to mail; Sort consumes mail and publishes to rows."
+    assert flow([], []).label == "This workflow has no handlers."
 
 
 def test_links_to_what_is_not_drawn_are_left_out() -> None:

@@ -42,15 +42,15 @@ def fail(**fields: Any) -> Execution:
 class TestPulse:
     def test_who_is_not_at_work_is_told_in_a_banner(self, client: Client) -> None:
         text = client.get("/").text
-        assert "No worker is at work" in text
-        assert "Make the first schedule" in text
+        assert "No worker is running" in text
+        assert "Create the first schedule" in text
         make_schedule()
         at_work()
         text = client.get("/").text
-        for words in ("No scheduler is at work", "No worker is at work", "Make the first schedule"):
+        for words in ("No scheduler is running", "No worker is running", "Create the first schedule"):
             assert words not in text
         Chore.objects.filter(name="tick").update(last_run_at=clock.now() - timedelta(minutes=3))
-        assert "No scheduler is at work" in client.get("/").text
+        assert "No scheduler is running" in client.get("/").text
 
     def test_the_strip_counts_what_runs_waits_and_ended(self, client: Client) -> None:
         worker, now = at_work(), clock.now()

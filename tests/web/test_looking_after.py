@@ -55,7 +55,7 @@ def errors(answer: Any) -> dict[str, str]:
 
 def test_seats_tasks_and_the_dead_are_shown() -> None:
     client = sign_in()
-    assert "No worker is alive" in client.get(url("workers")).text
+    assert "No worker is running" in client.get(url("workers")).text
     worker, dead = make_worker(clock.now()), make_worker(NOW)
     silent = client.get(url("workers"))
     assert (silent.context["beating"], 'class="tag">silent' in silent.text) == (1, True)
@@ -68,7 +68,7 @@ def test_seats_tasks_and_the_dead_are_shown() -> None:
     assert ("1 of 100" in text, 'class="tag">silent' in text) == (True, False)
     assert "clock 1 min 30 s behind the database" in text
     assert "1 min 30 s behind the database" in client.get(worker.get_absolute_url()).text
-    assert "Dead and gone" in text
+    assert "<h2>Stopped</h2>" in text
     assert "Import people" in sign_in("viewer").get(worker.get_absolute_url()).text
     version = client.get(url("workers")).context["version"]
     assert client.get(url("workers-now"), {"version": version}).status_code == 204
@@ -219,7 +219,7 @@ class TestWebhooks:
         for query, count in wanted.items():
             assert len(client.get(f"{url('deliveries')}?{query}").context["pages"].rows) == count, query
         text = client.get(Delivery.objects.latest("pk").get_absolute_url()).text
-        assert ("The endpoint was disabled." in text, "endpoint.test" in text) == (True, True)
+        assert ("The webhook was disabled." in text, "endpoint.test" in text) == (True, True)
 
     def test_a_delivery_says_how_long_each_try_took_and_is_sent_again(self) -> None:
         client, delivery = sign_in(), make_endpoint().test(initiator=SOMEBODY, now=NOW)

@@ -106,7 +106,7 @@ class TestVerbs:
         execution = start(step("a"), step("b"), step("c", 1), name="Nightly")
         ids = WorkerTask.objects.order_by("pk").values_list("pk", flat=True)
         url = f"{ask('workertask', 'cancel', *ids)}&next=/queue"
-        assert f"all of execution {execution.pk}: 3 tasks will not start" in text_of(client.get(url))
+        assert f"the whole execution {execution.pk}: 3 tasks will not start" in text_of(client.get(url))
         assert toasts(client, client.post(url)) == [
             f"“Nightly #{execution.pk}” is being cancelled.",
             f"“b” is cancelled with “Nightly #{execution.pk}”.",
@@ -118,6 +118,6 @@ class TestVerbs:
         execution = start(step("a"), now=clock.now())
         [task] = WorkerTask.objects.all()
         run_until_idle(now=clock.now())
-        with pytest.raises(Declined, match="has ended already"):
+        with pytest.raises(Declined, match="has already ended"):
             CancelTask().perform(task, answers={}, initiator=SOMEBODY, now=NOW)
         assert fresh(execution).status == Execution.Status.COMPLETED

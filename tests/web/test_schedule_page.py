@@ -5,14 +5,26 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from database import clock
 from execution.loops.invoker import invoke, trigger
 from execution.models import Execution
 from schedules.models import Backfill, Schedule
-from tests.admin_pages import sign_in
-from tests.base import NOW, SOMEBODY, claim, end, make_schedule, make_worker, run_until_idle, start, step
+from tests.admin_pages import member, sign_in
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    claim,
+    end,
+    make_schedule,
+    make_template,
+    make_worker,
+    run_until_idle,
+    start,
+    step,
+)
 from tests.web.pages import markup, poll, version_of
 from text.words import badge
 
@@ -86,7 +98,7 @@ class TestHead:
         expected = ["run", "cancel", "skip", "unskip", "backfill", "resume", "close"]
         assert labels(client, schedule) == expected
         text = client.get(f"/do/schedule/close?id={schedule.pk}").text
-        assert "1 execution will go on" in text
+        assert "1 execution will continue" in text
         assert "1 task will be cancelled" in client.get(f"/do/schedule/cancel?id={schedule.pk}").text
         schedule.close(initiator=SOMEBODY, now=clock.now())
         # What runs goes on.
@@ -100,14 +112,14 @@ class TestOverview:
         schedule = make_schedule(spec=HOURLY, now=clock.now())
         schedule.skip_next(initiator=SOMEBODY, now=clock.now())
         text = client.get(page(schedule)).text
-        assert "on request of ada" in text
+        assert "skipped</span> by ada" in text
         assert f"/do/schedule/unskip?id={schedule.pk}" in text
         schedule.pause(initiator=SOMEBODY, now=clock.now(), note="The bank is closed")
         text = client.get(page(schedule)).text
         assert "by ada" in text
         assert "The bank is closed" in text
         Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["nonsense"]}, spec_error="cron: no")
-        assert "stands still until somebody edits it: cron: no" in client.get(page(schedule)).text
+        assert "its spec is corrected: cron: no" in " ".join(client.get(page(schedule)).text.split())
 
     def test_results_durations_and_the_year_are_shown(self, client: Client) -> None:
         schedule, worker, now = make_schedule(), make_worker(), clock.now()
@@ -123,7 +135,7 @@ class TestOverview:
         invoke(now)
         shown = client.get(page(schedule))
         assert [run.state for run in shown.context["ended"]] == ["failed", "completed"]
-        assert shown.context["durations"].label == "How long the last 2 runs took: 30 s at most, usually 30 s"
+        assert shown.context["durations"].label == "Duration of the last 2 runs: at most 30 s, usually 30 s"
         assert shown.context["year"].label.endswith("1 completed and 1 failed")
         assert "no luck" in shown.text
         assert "50.0 %" in shown.text
@@ -155,6 +167,15 @@ def test_it_is_downloaded_as_code_or_shown_to_be_copied(client: Client) -> None:
     assert f'filename="schedule-{schedule.pk}.yaml"' in answer["Content-Disposition"]
 
 
+def test_its_code_needs_the_permissions_to_view_what_it_uses() -> None:
+    make_template("Export")
+    schedule = make_schedule({"name": "a", "template": "Export"})
+    url = page(schedule, "/export")
+    assert member("view_schedule").get(url).status_code == 403
+    User.objects.all().delete()
+    assert "Export" in member("view_schedule", "view_tasktemplate").get(url).text
+
+
 class TestLedger:
     def test_each_time_has_a_fate_and_a_reason(self, client: Client) -> None:
         schedule = make_schedule()
@@ -166,12 +187,12 @@ class TestLedger:
         occurrences.filter(pk=occurrences[1].pk).update(**skipped)
         text = client.get(page(schedule, "/ledger")).text
         assert badge("skipped") in text
-        assert "another was running" in text
+        assert "another execution was running" in text
         assert f"/schedules/{schedule.pk}/why?at=2026-11-16T03%3A00%3A00Z" in text
-        rows = client.get(page(schedule, "/ledger?status=skipped")).context["told"]
+        rows = client.get(page(schedule, "/ledger?status=skipped")).context["occurrences"]
         assert [row["occurrence"].status for row in rows] == ["skipped"]
-        assert client.get(page(schedule, "/ledger?source=backfill")).context["told"] == []
-        assert len(client.get(page(schedule, "/ledger?status=nonsense")).context["told"]) == 2
+        assert client.get(page(schedule, "/ledger?source=backfill")).context["occurrences"] == []
+        assert len(client.get(page(schedule, "/ledger?status=nonsense")).context["occurrences"]) == 2
         # Only a time of its own can start after its time: others are asked for when they start.
         occurrences.update(planned_at=NOW - timedelta(seconds=7))
         assert "7.0 s" not in client.get(page(schedule, "/ledger")).text
@@ -191,7 +212,7 @@ class TestLedger:
 def test_a_time_is_explained_on_the_clock_of_the_schedule(client: Client) -> None:
     url = page(make_schedule(spec=LONDON, now=clock.now()), "/why?at=")
     text = client.get(f"{url}2998-06-01T12:00:00").text
-    assert "It has no such time: no rule gives this time" in text
+    assert "Not a time of this schedule: no rule matches this time" in text
     assert "12:00 on 1 June 2998, Europe/London" in text
     for asked in ("2026-07-16T03:00:00Z", "2026-07-16T04:00:00"):
         text = client.get(f"{url}{asked}").text
@@ -218,7 +239,7 @@ def test_each_change_is_shown_and_any_two_can_be_compared(client: Client) -> Non
 
 def waits_for(answer: Any) -> list[int]:
     """The executions that what is pending is said to wait for."""
-    rows = re.findall(r'waits until another has ended <a href="/executions/(\d+)">', answer.text)
+    rows = re.findall(r'waiting for another execution to end <a href="/executions/(\d+)">', answer.text)
     return [int(pk) for pk in rows]
 
 
@@ -229,8 +250,8 @@ def test_backfills_are_listed_followed_until_they_are_done_and_can_be_cancelled(
     text = client.get(page(schedule, "/backfills")).text
     assert (f'href="{url}"' in text, "0 of 3" in text) == (True, True)
     shown = client.get(url)
-    assert "3 not looked at yet" in shown.text
-    assert "None of its times has come up yet" in shown.text
+    assert "3 not reached yet" in shown.text
+    assert "No times yet" in shown.text
     asked = {"part": "backfill", "version": version_of(shown, "backfill")}
     assert poll(client, url, **asked).status_code == 204
     backfill.generate(NOW)
@@ -238,7 +259,7 @@ def test_backfills_are_listed_followed_until_they_are_done_and_can_be_cancelled(
     going_on = poll(client, url, **asked)
     first = Execution.objects.latest("pk")
     assert "1 running, 2 waiting" in going_on.text
-    assert "None of its times has come up yet" not in going_on.text
+    assert "No times yet" not in going_on.text
     # Each says what it waits for now, whatever that was at first.
     assert waits_for(going_on) == waits_for(client.get(page(schedule, "/ledger"))) == [first.pk, first.pk]
     run_until_idle(now=NOW)

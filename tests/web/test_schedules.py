@@ -74,7 +74,7 @@ class TestNarrowing:
 
     def test_by_state(self, client: Client) -> None:
         wanted: dict[str, dict[str, Any]] = {
-            "running": {},
+            "active": {},
             "paused": {"status": "paused", "next_run_at": None},
             "broken": {"spec_error": "x", "next_run_at": None},
             "failing": {"failures_in_a_row": 2, "status": "paused"},
@@ -82,10 +82,8 @@ class TestNarrowing:
             "idle": {"next_run_at": None},
             "overdue": {"next_run_at": NOW - timedelta(days=900), "status": "paused"},
         }
-        assert "There are no schedules yet" in client.get("/schedules").text
-        assert (
-            '<option value="running" selected>active</option>' in client.get("/schedules?state=running").text
-        )
+        assert "No schedules yet" in client.get("/schedules").text
+        assert '<option value="active" selected>active</option>' in client.get("/schedules?state=active").text
         for name, fields in wanted.items():
             state(name, **fields)
         found = {name: names(client, f"?state={name}") for name in wanted}

@@ -27,33 +27,33 @@ def errors(answer: Any) -> dict[str, str]:
     """What is wrong, by field; with its place on the page."""
     assert answer.status_code == 200
     shown = answer.context["shown"]
-    found = {name: " ".join(shown.errors_of(name)) for name in shown._complaints.found}
+    found = {name: " ".join(shown.errors_of(name)) for name in shown.errors}
     for name in found:
         assert f'id="error-{name}"' in answer.text
     return found
 
 
 def made(client: Client, **changes: str) -> TaskTemplate:
-    form = pressed(client, opened(client, NEW), "show", NEW, name="Fetch", step__1__runs="type:http")
-    answer = client.post(NEW, form.sent("save", step__1__config__url=URL, **changes))
+    form = pressed(client, opened(client, NEW), "show", NEW, name="Fetch", runs="type:http")
+    answer = client.post(NEW, form.sent("save", config__url=URL, **changes))
     assert answer.status_code == 302, errors(answer)
     return TaskTemplate.objects.get()
 
 
 def test_one_is_made_with_the_fields_of_its_type_and_saving_it_as_it_is_changes_nothing() -> None:
     client = sign_in()
-    typed = {"step__1__retry_on": "TimeoutError", "step__1__config__headers": "Accept: text/plain"}
-    template = made(client, description="All orders", step__1__timeout_seconds="1m30s", **typed)
+    typed = {"retry_on": "TimeoutError", "config__headers": "Accept: text/plain"}
+    template = made(client, description="All orders", timeout_seconds="1m30s", **typed)
     assert (template.name, template.step_type, template.description) == ("Fetch", "http", "All orders")
     assert (template.config["url"], template.timeout_seconds) == (URL, 90)
     before = everything()
     form = opened(client, edit(template))
     assert "name" not in dict(form.pairs)
-    assert form.value("step-1-config-headers") == "Accept: text/plain"
+    assert form.value("config-headers") == "Accept: text/plain"
     assert client.post(edit(template), form.sent("save")).status_code == 302
     assert everything() == before
     assert list(Activity.objects.values_list("operation", flat=True)) == ["create"]
-    answer = client.post(edit(template), form.sent("save", step__1__max_retries="5"))
+    answer = client.post(edit(template), form.sent("save", max_retries="5"))
     assert (answer["Location"], fresh(template).max_retries) == (template.get_absolute_url(), 5)
 
 
@@ -62,40 +62,38 @@ def test_no_button_but_save_stores_anything() -> None:
     template = made(client)
     form, before = opened(client, edit(template)), everything()
     for do in {*form.buttons, "remove-step.1", "nonsense", ""} - {"save"}:
-        answer = client.post(edit(template), form.sent(do, step__1__config__url="x"))
-        assert Form(answer.text).value("step-1-runs") == "type:http"
-    for sent in ({}, {"do": "save"}, {"step": "9", "step-9-runs": "template:x", "do": "save"}):
+        answer = client.post(edit(template), form.sent(do, config__url="x"))
+        assert Form(answer.text).value("runs") == "type:http"
+    for sent in ({}, {"do": "save"}, {"runs": "template:x", "do": "save"}):
         assert client.post(NEW, sent).status_code == 200
     assert everything() == before
 
 
 # Each round is sent at once: by field, what is typed and what is said about it.
 MISTAKES: list[dict[str, tuple[str, str]]] = [
-    {"name": ("", "blank"), "step-1-max_retries": ("101", "100"), "step-1-retry_seconds": ("x", "Enter a")},
+    {"name": ("", "required"), "max_retries": ("101", "100"), "retry_seconds": ("x", "Enter a")},
     {"name": ("taken", "choose another name")},
-    {"step-1-runs": ("", "Choose what it runs.")},
-    {"step-1-config-url": ("{{ secrets.NONE }}", "no secret")},
-    {"step-1-resources": ("\n".join(map(str, range(11))), "too many")},
+    {"runs": ("", "Choose a step type.")},
+    {"config-url": ("{{ secrets.NONE }}", "unknown secret")},
+    {"resources": ("\n".join(map(str, range(11))), "too many")},
 ]
 
 
 def test_what_is_wrong_is_said_at_its_field_and_nothing_is_saved() -> None:
     client = sign_in()
     make_template("Taken")
-    form = pressed(client, opened(client, NEW), "show", NEW, name="Fetch", step__1__runs="type:http")
-    assert '<details id="step-1-failing">' in client.post(NEW, form.sent("save")).text
+    form = pressed(client, opened(client, NEW), "show", NEW, name="Fetch", runs="type:http")
+    assert '<details id="template-failing">' in client.post(NEW, form.sent("save")).text
     for mistakes in MISTAKES:
-        typed = {"name": "Fetch", "step-1-config-url": URL} | {
-            name: each[0] for name, each in mistakes.items()
-        }
+        typed = {"name": "Fetch", "config-url": URL} | {name: each[0] for name, each in mistakes.items()}
         sent = form.sent("save", **{name.replace("-", "__"): value for name, value in typed.items()})
         found = errors(answer := client.post(NEW, sent))
         assert found.keys() == mistakes.keys()
         for name, (_, words) in mistakes.items():
             assert words in found[name]
         # What is folded away is open where something is wrong.
-        is_open = '<details id="step-1-failing" open>' in answer.text
-        assert is_open == bool({"step-1-max_retries", "step-1-resources"} & mistakes.keys())
+        is_open = '<details id="template-failing" open>' in answer.text
+        assert is_open == bool({"max_retries", "resources"} & mistakes.keys())
     assert TaskTemplate.objects.count() == 1
 
 
@@ -104,18 +102,18 @@ def test_a_type_that_is_not_installed_any_more_is_shown_as_it_is() -> None:
     template = made(client)
     TaskTemplate.objects.update(step_type="gone")
     form = opened(client, edit(template))
-    assert form.value("step-1-runs") == "type:gone"
-    assert URL in form.value("step-1-config")
-    assert "gone" in errors(client.post(edit(template), form.sent("save")))["step-1-runs"]
+    assert form.value("runs") == "type:gone"
+    assert URL in form.value("config")
+    assert "gone" in errors(client.post(edit(template), form.sent("save")))["runs"]
 
 
 def test_code_needs_its_permission() -> None:
     client = sign_in("nobody")
     may = Permission.objects.filter(codename__in=("view_tasktemplate", "add_tasktemplate"))
     User.objects.get().user_permissions.set(may)
-    form = pressed(client, opened(client, NEW), "show", NEW, name="Count", step__1__runs="type:python")
-    answer = client.post(NEW, form.sent("save", step__1__config__function="tests.work.noop"))
-    assert "schedules.define_code" in errors(answer)["step-1"]
+    form = pressed(client, opened(client, NEW), "show", NEW, name="Count", runs="type:python")
+    answer = client.post(NEW, form.sent("save", config__function="tests.work.noop"))
+    assert "schedules.define_code" in errors(answer)[""]
     assert not TaskTemplate.objects.exists()
 
 
@@ -136,9 +134,9 @@ def test_a_form_that_does_not_say_what_it_changes_or_one_of_an_archived_template
     client = sign_in()
     template = made(client)
     form = opened(client, edit(template))
-    answer = client.post(edit(template), form.sent("save", token=None, description="Mine"))
-    assert "load the page again" in errors(answer)[""]
+    answer = client.post(edit(template), form.sent("save", version=None, description="Mine"))
+    assert "Reload the page" in errors(answer)[""]
     fresh(template).archive(initiator=SOMEBODY, now=NOW)
-    answer = client.post(edit(template), form.sent("save", token="2", description="Mine"))
+    answer = client.post(edit(template), form.sent("save", version="2", description="Mine"))
     assert "restore it first" in errors(answer)[""]
     assert fresh(template).description == ""

@@ -70,7 +70,7 @@ class TestList:
             run = workflow.start(NOW)
             assert run is not None
             answer = client.get("/workflows")
-            assert badge("running", "in_progress") in answer.text
+            assert badge("running") in answer.text
             assert "next check after this run" in text_of(answer)
             assert f'href="{run.get_absolute_url()}"' in client.get("/queue").text
             task = WorkerTask.objects.get(key=run.key)
@@ -88,7 +88,7 @@ class TestList:
             Workflow.objects.create(slug="a", title="A", created_at=NOW, deployed_at=NOW, status="stopped")
             answer = client.get("/workflows")
             assert [look.workflow.slug for look in answer.context["looks"]] == ["bills", "a"]
-            told = "Paying 18,400 needs a word of yours. Waiting for an operator to approve or reject it."
+            told = "Paying 18,400 needs a word of yours. An operator must approve or reject the run."
             assert told in text_of(answer)
             for shown in (answer, client.get("/workflows/bills"), client.get(f"/runs/{run.pk}")):
                 assert actions(shown) == ["approve", "reject", "skip", "retry"]
@@ -101,7 +101,7 @@ class TestList:
                 assert "/do/" not in viewer.get(url).text
             answer = viewer.get("/home/attention")
             assert "/do/run/" not in answer.text
-            assert 'href="/workflows/bills">Look at it' in answer.text
+            assert 'href="/workflows/bills">View' in answer.text
             assert viewer.post(ask("run", "approve", run.pk)).status_code == 403
             assert fresh(run).is_approved is False
             run.workflow.pause("", initiator=SOMEBODY, now=NOW)
@@ -115,7 +115,7 @@ class TestList:
         def listed() -> tuple[list[str], bool]:
             answer = client.get("/workflows")
             slugs = [look.workflow.slug for look in answer.context["looks"]]
-            return slugs, "Only the first 2 are shown" in text_of(answer)
+            return slugs, "Only the first 2 workflows are shown" in text_of(answer)
 
         with stuck(ValueError("wrong")) as run:
             Workflow.objects.create(slug="a", title="A", created_at=NOW, deployed_at=NOW)
@@ -136,21 +136,21 @@ class TestPage:
         text = text_of(listed)
         assert badge("idle") in listed.text
         for words in (
-            "Schedule Every 5 minutes next check in 5 min Pending work New mail nothing",
+            "Schedule Every 5 minutes next check in 5 min Pending work New mail none",
             "Recent activity Consumed 1 event → published 1 event to rows",
         ):
             assert words in text
         assert "Found nothing to do" not in text
         told = "Poll the mailbox publishes to mail; Sort consumes mail and publishes to rows."
-        assert f'aria-label="How events go: {told}"' in page.text
+        assert f'aria-label="Event flow:  {told}"' in page.text
         assert 'href="/topics/rows"' in page.text
         text, version = text_of(page), Poll.code_version()[:11]
         told = 'Poll the mailbox State { "count": 1 } producer Every 5 minutes in 5 min mail'
         assert f"{told} {version}" in text
-        assert f"Sort consumer mail with an event rows {version}" in text
+        assert f"Sort consumer mail on the next event rows {version}" in text
         assert "Changes What Who When deploy ada" in text
-        assert "Poll the mailbox ⊘ stopped The code no longer has it." in without
-        assert "Runs when an event comes" in without
+        assert "Poll the mailbox ⊘ stopped The handler was removed from the code." in without
+        assert "Runs when an event is published" in without
 
     def test_so_does_who_else_publishes_to_its_topics(self, client: Client) -> None:
         class Another(Poll):
@@ -180,10 +180,10 @@ class TestPage:
                 assert ("/do/workflow/run?" in shown.text) == fresh(workflow).can_run_now == is_idle
             client.post(ask("workflow", "pause", workflow.pk), {"note": "moving house"})
             shown = client.get("/workflows/inbox")
-            assert "Paused by a person. moving house" in text_of(shown)
-            assert badge("stopped") in shown.text
+            assert "Paused by an operator. moving house" in text_of(shown)
+            assert badge("paused") in shown.text
             client.post(ask("workflow", "resume", workflow.pk))
-            assert fresh(workflow).status == "running"
+            assert fresh(workflow).status == "active"
 
 
 class TestStuckRun:
@@ -192,9 +192,9 @@ class TestStuckRun:
     ) -> None:
         with stuck(Transient("busy")) as run:
             answer = client.get("/workflows/bills")
-            assert "Busy. Tries again in 10 s." in text_of(answer)
+            assert "Busy. Retries in 10 s." in text_of(answer)
             assert actions(answer) == ["retry", "skip"]
-            assert badge("running", "in_progress") in answer.text
+            assert badge("running") in answer.text
             assert fresh(run).due_at is not None
             assert client.get("/home/attention").context["attention"]["concerns"] == []
             version = version_of(client.get("/workflows"), "rows")
@@ -209,7 +209,7 @@ class TestStuckRun:
             Run.objects.filter(pk=run.pk).update(settled_at=NOW)
             answer = client.post(ask("run", "reject", run.pk))
             [said] = toasts(client, answer)
-        assert "does not wait for this any more" in said
+        assert "was already resolved" in said
         for kind, url in (("workflow", "/workflows/bills"), ("run", f"/runs/{run.pk}")):
             record = Activity.objects.filter(target_type=kind).latest("pk")
             assert f'href="{url}"' in client.get(record.get_absolute_url()).text
@@ -218,20 +218,20 @@ class TestStuckRun:
         with stuck(Indeterminate("the line went dead"), in_flight=True) as run:
             answer = client.get("/home/attention")
             assert "/do/run/" not in answer.text
-            assert 'href="/workflows/bills">Say what happened' in answer.text
+            assert 'href="/workflows/bills">Resolve' in answer.text
             assert track(client, run) == [
                 *(("preparing", "done"), ("prepared", "done"), ("mutating", "stopped")),
                 *(("mutated", "ahead"), ("emitting", "ahead"), ("committed", "ahead")),
             ]
             answer = client.get(f"/runs/{run.pk}")
             assert actions(answer) == ["happened", "did-not-happen", "skip", "retry"]
-            assert "Effect Nobody knows" in text_of(answer)
+            assert "Effect Outcome unknown" in text_of(answer)
             answer = client.post(ask("run", "happened", run.pk), {"result": "{"})
             assert (answer.status_code, fresh(run).effect) == (200, "in_flight")
             client.post(ask("run", "happened", run.pk), {"result": '{"paid": 7}'})
             work(now=NOW)
             shown = text_of(client.get(f"/runs/{Run.objects.get(retry_of=run).pk}"))
-        assert 'What the mutation returned { "paid": 7 }' in shown
+        assert 'Mutation result { "paid": 7 }' in shown
         assert "Effect Applied" in shown
 
 
@@ -291,8 +291,8 @@ class TestRuns:
             with django_assert_num_queries(9):
                 answer = client.get(f"/runs/{full.pk}")
         text = text_of(answer)
-        assert re.search(r"What it took .* Mail 1 m1 mail ✓ consumed", text)
-        assert re.search(r"What it published .* m1 rows ○ pending", text)
+        assert re.search(r"Reserved events .* Mail 1 m1 mail ✓ consumed", text)
+        assert re.search(r"Published events .* m1 rows ○ pending", text)
         assert '"data": { "folder": "A" }' in text
         activity = Activity.objects.get(task_key=full.key)
         assert f'href="{activity.get_absolute_url()}"' in answer.text
@@ -313,15 +313,17 @@ class TestTopics:
             after = client.get(f"/events/{Event.objects.get(topic__slug='rows').pk}")
             schedule = make_schedule(topics=["mail"], name="Answer")
             shown = markup(client.get("/topics/mail"))
-            assert f'Each event starts<a href="{schedule.get_absolute_url()}">Answer</a>.' in shown
+            assert (
+                f'Each event starts the schedule<a href="{schedule.get_absolute_url()}">Answer</a>.' in shown
+            )
             assert "Publish an event" not in sign_in("viewer").get("/topics/rows").text.split("<main")[1]
         assert f"mail New mail 0 {NOTHING} Inbox Sort 1" in topics
-        assert "rows Rows 1 now nobody 1" in topics
+        assert "rows Rows 1 now no consumer 1" in topics
         text = text_of(answer)
         assert 'Payload { "number": 1 }' in text
         assert re.search(r"Published .* by run \d+ of Inbox, Poll the mailbox", text)
         assert re.search(r"Consumed by run \d+ of Inbox, Sort", text)
-        assert re.search(r"What followed .* m1 rows ○ pending", text)
+        assert re.search(r"Led to .* m1 rows ○ pending", text)
         assert re.search(r"Caused by .* Mail 1 m1 mail ✓ consumed", text_of(after))
         assert ("/do/event/skip" in after.text, "/do/event/skip" in answer.text) == (True, False)
 
@@ -332,7 +334,7 @@ class TestTopics:
             for answers, words in (
                 ({"message_id": ""}, "This field is required."),
                 ({"message_id": "m7", "payload": "{"}, "not JSON: Expecting property name"),
-                ({"message_id": "m7", "payload": f'"{"é" * 100_000}"'}, "more than the 262,144 of an event"),
+                ({"message_id": "m7", "payload": f'"{"é" * 100_000}"'}, "at most 262,144 are allowed"),
             ):
                 assert words in text_of(client.post(url, answers))
             answers = {"message_id": "m7", "payload": '{"from": "ada"}', "title": "From Ada"}
@@ -341,9 +343,9 @@ class TestTopics:
             work(now=NOW)
             said += toasts(client, client.post(url, answers))
         assert said == [
-            "“m7” is published to mail.",
-            "“m7” was pending in mail already: it has this payload now.",
-            "“m7” was published to mail before, and is no longer pending: nothing changed.",
+            "Published “m7” to mail.",
+            "“m7” was already pending in mail. Its payload was replaced.",
+            "“m7” was published to mail before and is not pending any more. Nothing changed.",
         ]
         event = Event.objects.get(topic=topic, message_id="m7")
         assert (event.title, event.payload, event.status) == ("From Ada", None, "consumed")

@@ -9,13 +9,13 @@ from typing import Any
 
 from standardwebhooks import Webhook
 
-from execution.loops.companions import Life
+from execution.loops.companions import ThreadContext
 from tests.base import NOW, SOMEBODY
 from tests.waiting import wait_until
 from webhooks.events import KINDS
-from webhooks.models import Claimed, Delivery, Endpoint
+from webhooks.models import ClaimedDelivery, Delivery, Endpoint
 from webhooks.sender import Sender
-from webhooks.tries import Tried
+from webhooks.tries import TryResult
 
 SECRET = "whsec_" + "Y2FuYXJ5LWJpcmQtaW4tdGhlLW1pbmUtNDI="
 _numbers = itertools.count(1)
@@ -50,17 +50,17 @@ def contents(kind: str) -> list[dict[str, Any]]:
     return [json.loads(body)["data"] for body in bodies]
 
 
-def claim(endpoint: Endpoint, *, now: datetime = NOW, limit: int = 10) -> list[Claimed]:
+def claim(endpoint: Endpoint, *, now: datetime = NOW, limit: int = 10) -> list[ClaimedDelivery]:
     return Delivery.objects.claim(endpoint.pk, limit=limit, now=now)
 
 
-def tried(status: int | None = 200, *, now: datetime = NOW, **fields: Any) -> Tried:
-    return Tried(at=now, status=status, **fields)
+def tried(status: int | None = 200, *, now: datetime = NOW, **fields: Any) -> TryResult:
+    return TryResult(at=now, status=status, **fields)
 
 
 def send(*, seconds: float = 3600, **options: Any) -> None:
     """What is due, once, by a sender of its own; returns when the answers are recorded."""
-    sender = Sender(Life(), seconds=seconds, **options)
+    sender = Sender(ThreadContext(), seconds=seconds, **options)
     try:
         sender.look()
         wait_until(lambda: len(sender.answers) == sender.busy.total())

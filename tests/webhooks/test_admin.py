@@ -61,7 +61,7 @@ def test_a_new_endpoint_shows_its_secret_once_unless_it_is_ones_own(client: Clie
     assert secret in html.unescape(shown.content.decode())
     for url in (page("webhooks_endpoint_change", endpoint.pk), page("webhooks_endpoint_changelist")):
         assert secret not in text_of(client, url)
-    said = {"name": "There is an endpoint with this name already: choose another name."}
+    said = {"name": "A webhook with this name already exists. Choose another name."}
     assert errors(add(client)) == said
     assert add(client, name="Other", secret=SECRET).status_code == 302
     assert Endpoint.objects.get(name="Other").signing(NOW) == [SECRET]
@@ -76,7 +76,7 @@ def test_a_secret_is_rotated_and_shown_once(client: Client) -> None:
     assert old == SECRET
     assert new in html.unescape(shown.content.decode())
     answer = client.post(url, {"secret": "short"})
-    assert "begins with whsec_" in str(answer.context["form"].errors)
+    assert "must begin with whsec_" in str(answer.context["form"].errors)
     assert fresh(endpoint).signing(clock.now()) == [new, old]
 
 
@@ -91,11 +91,11 @@ WRONG: list[tuple[str, Any, str]] = [
     ("url", "http://[::ffff:169.254.169.254]/", "is not public"),
     ("kinds", [], "Choose at least one event."),
     ("kinds", ["job.done"], "job.done is not one of the available choices"),
-    ("schedules", "999", "There is no schedule “999”"),
-    ("failures", "4", "4 cannot be among the last 3 executions"),
+    ("schedules", "999", "Unknown schedule “999”"),
+    ("failures", "4", "Enter at most 3, the number of executions to count"),
     ("failures", "0", "greater than or equal to 1"),
     ("among", "51", "less than or equal to 50"),
-    ("secret", "hunter2hunter2hunter2", "begins with whsec_"),
+    ("secret", "hunter2hunter2hunter2", "must begin with whsec_"),
 ]
 
 
@@ -123,7 +123,7 @@ def test_an_endpoint_is_edited(client: Client) -> None:
     with override_settings(JIM_SECRETS_KEYS=["AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="]):
         assert "cannot be decrypted" in text_of(client, url)
     endpoint.learn(tried(410), has_failed=True, now=NOW)
-    assert "It answered 410 Gone." in text_of(client, url)
+    assert "The receiver responded with 410 Gone." in text_of(client, url)
     assert "Talk" in text_of(client, page("index"))
 
 
@@ -138,18 +138,18 @@ def test_a_form_sends_one_test_to_each_endpoint(client: Client) -> None:
     client.post(url, {"key": client.get(url).context["form"]["key"].value()})
     assert Delivery.objects.count() == 4
     several[0].disable(initiator=SOMEBODY, now=NOW)
-    assert "enable it first" in told(client, client.post(url, {"key": "other"}))
+    assert "Enable it first" in told(client, client.post(url, {"key": "other"}))
 
 
 def test_the_operations_of_an_endpoint(client: Client) -> None:
     endpoint = make_endpoint(name="Chat")
     for name, said in (
-        ("test", "A test of “Chat” is on its way."),
-        ("test", "A test of “Chat” is on its way."),  # sent twice, as by a double click
-        ("disable", "“Chat” is disabled."),
-        ("disable", "is not enabled"),
-        ("enable", "“Chat” is enabled."),
-        ("enable", "is enabled already"),
+        ("test", "A test event is being sent to “Chat”."),
+        ("test", "A test event is being sent to “Chat”."),  # sent twice, as by a double click
+        ("disable", "“Chat” was disabled."),
+        ("disable", "is already disabled"),
+        ("enable", "“Chat” was enabled."),
+        ("enable", "is already enabled"),
         ("delete", "“Chat” is deleted."),
     ):
         url = operation("webhooks_endpoint", name, endpoint.pk)
@@ -172,8 +172,8 @@ def test_a_delivery_is_found_shows_what_was_sent_and_answered_and_is_sent_again(
     for words in (delivery.webhook_id, "&lt;b&gt;go away&lt;/b&gt;", "endpoint.test"):
         assert words in shown
     url = operation("webhooks_delivery", "redeliver", delivery.pk)
-    assert "is on its way again" in told(client, client.post(url))
-    assert "is on its way already" in told(client, client.post(url))
+    assert "is being sent again" in told(client, client.post(url))
+    assert "is already being sent" in told(client, client.post(url))
 
 
 def test_a_secret_is_in_no_table_no_log_and_on_no_other_page(

@@ -12,7 +12,7 @@ from activities.models import Activity
 from schedules.models import Refused, Secret
 from tests.base import NOW, SOMEBODY, fresh, make_schedule, seconds
 from tests.webhooks.base import SECRET, claim, make_delivery, make_endpoint, tried
-from webhooks.models import Claimed, Delivery, Endpoint
+from webhooks.models import ClaimedDelivery, Delivery, Endpoint
 from webhooks.models.delivery import HOLD_SECONDS
 from webhooks.retention import prune_deliveries
 from webhooks.tries import HOPELESS_FAILURES
@@ -71,13 +71,13 @@ def test_a_delivery_that_kills_its_senders_fails_in_the_end() -> None:
     assert claim(endpoint, now=now) == []
     assert Delivery.objects.give_up_hopeless(now=now) == 1
     delivery = fresh(delivery)
-    assert (delivery.status, delivery.note) == ("failed", "The worker was lost in the last try.")
+    assert (delivery.status, delivery.note) == ("failed", "The worker was lost during the last try.")
 
 
 def test_redelivering_sends_the_same_message_with_all_tries_anew() -> None:
     endpoint = make_endpoint()
     delivery = make_delivery(endpoint)
-    with pytest.raises(Refused, match="on its way already"):
+    with pytest.raises(Refused, match="is already being sent"):
         delivery.redeliver(initiator=SOMEBODY, now=NOW)
     (stale,) = claim(endpoint)
     Delivery.objects.deliver(stale, tried(410), now=NOW)
@@ -96,10 +96,10 @@ def test_nothing_goes_to_a_disabled_endpoint() -> None:
     delivery = make_delivery(endpoint)
     endpoint.disable(initiator=SOMEBODY, now=NOW)
     delivery = fresh(delivery)
-    assert (delivery.status, delivery.note) == ("failed", "The endpoint was disabled.")
+    assert (delivery.status, delivery.note) == ("failed", "The webhook was disabled.")
     with pytest.raises(Refused, match="is disabled"):
         delivery.redeliver(initiator=SOMEBODY, now=NOW)
-    with pytest.raises(Refused, match="enable it first"):
+    with pytest.raises(Refused, match="Enable it first"):
         endpoint.test(initiator=SOMEBODY, now=NOW)
     Delivery.objects.update(status="pending", next_try_at=NOW)  # written down at that moment
     assert Delivery.objects.give_up_hopeless(now=NOW) == 1
@@ -118,7 +118,7 @@ def test_an_endpoint_that_has_failed_for_days_is_disabled_and_says_so() -> None:
     fail_for_good(endpoint, 1)
     endpoint = fresh(endpoint)
     assert (endpoint.status, endpoint.is_disabled_by_itself) == ("disabled", True)
-    assert endpoint.status_note == "Its last 10 deliveries failed, and none arrived for 3 days."
+    assert endpoint.status_note == "The last 10 deliveries failed, and none succeeded for 3 days."
     notice = Activity.objects.get(operation="disable")
     assert (notice.target_type, notice.initiator_name) == ("endpoint", "webhooks")
     assert notice.message == endpoint.status_note
@@ -147,7 +147,7 @@ def test_a_removed_endpoint_leaves_its_record_but_no_secret() -> None:
     endpoint = fresh(endpoint)
     assert (endpoint.status, endpoint.token, fresh(delivery).status) == ("removed", "", "failed")
     assert make_endpoint(name="ops"), "the name is free again"
-    with pytest.raises(Refused, match="deleted meanwhile"):
+    with pytest.raises(Refused, match="was deleted"):
         endpoint.edit(changes={"name": "x"}, initiator=SOMEBODY, now=NOW)
 
 
@@ -199,7 +199,7 @@ def test_several_senders_never_take_the_same_try() -> None:
     endpoint = make_endpoint()
     for _ in range(20):
         make_delivery(endpoint)
-    taken: list[Claimed] = []
+    taken: list[ClaimedDelivery] = []
 
     def take() -> None:
         try:

@@ -10,7 +10,7 @@ import pytest
 from django.test import override_settings
 
 from execution.loops import scheduler
-from execution.loops.companions import Life
+from execution.loops.companions import ThreadContext
 from execution.loops.scheduler import SchedulerLoop
 from tests.loops import running
 from tests.steps.web_server import WebServer, serving
@@ -35,22 +35,22 @@ def monitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
 
 def test_it_is_told_again_and_again_of_a_loop_that_fares_well(monitor: WebServer) -> None:
     is_well = threading.Event()
-    life = Life(is_well.is_set)
-    thread = threading.Thread(target=beat_until_stopped, args=(life,))
+    context = ThreadContext(is_well.is_set)
+    thread = threading.Thread(target=beat_until_stopped, args=(context,))
     thread.start()
-    life.woken.set()
-    wait_until(lambda: not life.woken.is_set())
+    context.woken.set()
+    wait_until(lambda: not context.woken.is_set())
     assert monitor.seen == []
     is_well.set()
-    life.woken.set()
+    context.woken.set()
     wait_until(lambda: len(monitor.seen) >= 3)
-    life.stopping.set()
-    life.woken.set()
+    context.stopping.set()
+    context.woken.set()
     thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert {(request["method"], request["body"]) for request in monitor.seen} == {("GET", "")}
     with override_settings(JIM_HEARTBEAT_URL=""):
-        beat_until_stopped(Life())
+        beat_until_stopped(ThreadContext())
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def test_somebody_is_told_once_for_each_time_that_they_have_to_act() -> None:
         run = Run.objects.open().get()
     told_of_run = {"id": run.pk, "handler": "Ship", "status": "paused:approval", "phase": "mutating"}
     told_of_run |= {"error": "sign in to the carrier", "created_at": late.isoformat()}
-    issue = "Sign in to the carrier. Waiting for an operator to approve or reject it."
+    issue = "Sign in to the carrier. An operator must approve or reject the run."
     workflow = {"slug": "orders", "title": "Orders"}
     assert contents("workflow.stuck")[1:] == [{"workflow": workflow, "issue": issue, "run": told_of_run}]
 

@@ -15,7 +15,7 @@ from django.conf import settings as django_settings
 from django.test import override_settings
 
 from database import clock
-from execution.loops.companions import Company, Life
+from execution.loops.companions import BackgroundThreads, ThreadContext
 from execution.outgoing.network import Network
 from schedules.models import Schedule
 from tests.base import SOMEBODY, fresh, make_schedule, seconds
@@ -66,8 +66,8 @@ def test_what_arrives_is_what_was_written_down_and_verifies_with_the_old_and_the
 @pytest.mark.parametrize(
     ("path", "status", "error"),
     [
-        ("/status?is=500", 500, "the answer was 500, not 2xx"),
-        ("/redirect?to=/echo", 302, "the answer was 302, not 2xx"),
+        ("/status?is=500", 500, "the response was 500, not 2xx"),
+        ("/redirect?to=/echo", 302, "the response was 302, not 2xx"),
         ("/drip-head", None, TOO_LATE),
         ("/drop", None, "no proper answer"),
     ],
@@ -104,7 +104,7 @@ def test_who_is_gone_is_sent_nothing_more(server: WebServer) -> None:
     one, other = (make_delivery(endpoint, now=clock.now()) for _ in range(2))
     send()
     assert [fresh(each).status for each in (endpoint, one, other)] == ["disabled", "failed", "failed"]
-    assert fresh(endpoint).status_note == "It answered 410 Gone."
+    assert fresh(endpoint).status_note == "The receiver responded with 410 Gone."
     seen = len(server.seen)
     send()
     assert len(server.seen) == seen
@@ -142,7 +142,7 @@ def test_overdue_schedules_are_noticed_by_the_workers() -> None:
     make_endpoint("schedule.overdue")
     make_schedule(spec={"cron": ["* * * * *"]}, now=clock.now() - seconds(600))
     assert Schedule.objects.overdue(clock.now()).count() == 1
-    sender = Sender(Life())
+    sender = Sender(ThreadContext())
     sender.look()
     sender.look()
     sender.close()
@@ -155,11 +155,11 @@ def test_one_slow_endpoint_holds_nobody_else_back(server: WebServer) -> None:
     quick = [make_endpoint(url=f"{server.url}/status?is=200") for _ in range(2)]
     for endpoint in (*[slow] * 20, *quick, *quick, *quick):
         make_delivery(endpoint, now=clock.now())
-    with sending() as life:
+    with sending() as context:
         wait_until(lambda: Delivery.objects.filter(status="delivered").count() == 6)
         wait_until(lambda: server.paths().count("POST /silence") >= 2)
         assert server.paths().count("POST /silence") == 2, "two seats for each, and no more"
-        assert not life.stopping.is_set()
+        assert not context.stopping.is_set()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -168,28 +168,28 @@ def test_a_new_delivery_goes_out_at_once_and_a_stopped_sender_leaves_none_in_mid
 ) -> None:
     monkeypatch.setattr(sender_module, "IDLE_SECONDS", 3600)
     endpoint = make_endpoint(url=f"{server.url}/status?is=200")
-    with sending() as life:
+    with sending() as context:
         delivery = make_delivery(endpoint, now=clock.now())
-        life.woken.set()
+        context.woken.set()
         wait_until(lambda: fresh(delivery).status == "delivered")
         Endpoint.objects.update(url=f"{server.url}/silence")
         cut = make_delivery(endpoint, now=clock.now())
-        life.woken.set()
+        context.woken.set()
         wait_until(lambda: "POST /silence" in server.paths())
     assert (fresh(cut).status, fresh(cut).last_try["error"]) == ("pending", "the call was ended")
 
 
 @contextmanager
-def sending() -> Iterator[Life]:
+def sending() -> Iterator[ThreadContext]:
     """A sender in a thread of its own, as a worker has one."""
-    company = Company("worker", is_well=lambda: True)
+    background = BackgroundThreads("worker", is_well=lambda: True)
     with patch.dict(Sender.__init__.__kwdefaults__, seconds=3600):
-        company.start()
-        ((life, thread),) = company.lives
+        background.start()
+        ((context, thread),) = background.threads
         try:
-            yield life
+            yield context
         finally:
-            company.stop()
+            background.stop()
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
 

@@ -24,7 +24,7 @@ from workflows.scheduling import recover, start_due
 def defined(*workflows: type[Definition]) -> Iterator[Definitions]:
     """The code has just these workflows."""
     wanted = Definitions.of(workflows)
-    with patch("workflows.discovery._found", lambda: (wanted, [])):
+    with patch("workflows.discovery._discover", lambda: (wanted, [])):
         yield wanted
 
 

@@ -178,7 +178,7 @@ def nobody_is_forgotten(world: World) -> Iterator[str]:
     open_runs = {run.workflow_id: run for run in world.runs.values() if run.settled_at is None}
     for workflow in Workflow.objects.all():
         run = open_runs.get(workflow.pk)
-        if workflow.status != Workflow.Status.RUNNING or (run is not None and run.is_active):
+        if workflow.status != Workflow.Status.ACTIVE or (run is not None and run.is_active):
             continue
         wanted = [run.due_at] if run is not None else [*_times(world, workflow)]
         times = [at for at in wanted if at is not None]

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from activities.models import Activity
 from database import clock
-from execution.loops.recorder import Said
+from execution.loops.recorder import StepOutput
 from execution.loops.scheduler import tick
 from execution.models import Worker
 from execution.steps.performing import perform
@@ -115,7 +115,7 @@ def die(*, now: datetime = NOW) -> Run:
     ):
         tick(now)
         (task,) = claim(worker, now=now)
-        said = Said(task.activity_id, lambda: now)
+        said = StepOutput(task.activity_id, lambda: now)
         perform(task.work, said, nursery=children, clock=lambda: now)
     assert Activity.objects.get(pk=task.activity_id).status == Activity.Status.IN_PROGRESS
     Worker.objects.filter(pk=worker.pk).bury(now=now)

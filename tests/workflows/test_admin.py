@@ -45,7 +45,7 @@ def shown(client: Client, url: str) -> str:
 
 def test_a_workflow_is_shown_as_people_see_it(client: Client, workflow: Workflow) -> None:
     run = stuck(AuthRequired("sign in to the carrier"))
-    issue = "Sign in to the carrier. Waiting for an operator to approve or reject it."
+    issue = "Sign in to the carrier. An operator must approve or reject the run."
     for url in (page("workflows_workflow_changelist"), change_page(workflow)):
         text = shown(client, url)
         for words in ("! needs attention", issue, "Every 5 minutes"):
@@ -98,9 +98,9 @@ def test_a_topic_says_who_consumes_it_and_a_handler_its_state(client: Client) ->
     handler = Handler.objects.get(name="Fetch")
     assert "looked" in shown(client, change_page(handler))
     for status, is_stopped, said, is_awaited in (
-        ("running", False, "✓ active", True),
+        ("active", False, "✓ active", True),
         ("paused", False, "◔ paused", False),
-        ("running", True, "⊘ stopped The code no longer has it.", False),
+        ("active", True, "⊘ stopped The handler was removed from the code.", False),
     ):
         Workflow.objects.update(status=status)
         Handler.objects.filter(pk=handler.pk).update(is_stopped=is_stopped, next_run_at=NOW)
@@ -115,14 +115,14 @@ def test_a_workflow_is_run_paused_and_resumed_by_operators(client: Client, workf
     )
     for other in (sign_in("nobody"), sign_in("viewer")):
         assert {other.post(url).status_code for url in (run, pause, resume)} == {403}
-    assert "looks for new work: Fetch" in told(client, client.post(run))
+    assert "Started the producers of “Orders”: Fetch" in told(client, client.post(run))
     assert work() == ["Fetch"]
     operator = sign_in("operator")
     assert "is paused" in told(operator, operator.post(pause, {"note": "a move"}))
     assert (fresh(workflow).status, fresh(workflow).note) == ("paused", "a move")
-    assert "is paused: resume it first" in told(client, client.post(run))
-    assert "goes on" in told(client, client.post(resume))
-    assert fresh(workflow).status == "running"
+    assert "is paused. Resume it first" in told(client, client.post(run))
+    assert "is resumed" in told(client, client.post(resume))
+    assert fresh(workflow).status == "active"
 
 
 ANSWERS: list[tuple[Exception, str, dict[str, str], str]] = [
@@ -158,6 +158,6 @@ def test_an_event_is_skipped(client: Client) -> None:
     event = Event.objects.get()
     url = operation("workflows_event", "skip", event.pk)
     assert "is skipped" in told(client, client.post(url, {"note": "lost"}))
-    assert "no longer pending" in told(client, client.post(url))
+    assert "not pending any more" in told(client, client.post(url))
     record = page("activities_activity_change", Activity.objects.get(target_type="event").pk)
     assert change_page(event) in client.get(record).content.decode()

@@ -60,7 +60,7 @@ class TestWorkflows:
         [told] = api.get("workflows").json()["results"]
         assert (told["slug"], told["title"], told["status"]) == ("orders", "Orders", "needs_attention")
         assert (told["is_paused"], told["pool"], told["next_at"]) == (False, "default", None)
-        assert told["issue"].startswith("Sign in to the carrier. Waiting for an operator")
+        assert told["issue"].startswith("Sign in to the carrier. An operator must")
         assert told["pending"] == [
             {"topic": "orders", "count": 2, "is_more": False, "oldest_at": "2026-11-16T03:00:00Z"}
         ]
@@ -98,9 +98,9 @@ class TestWorkflows:
 
     def test_pause_and_resume(self, api: Caller) -> None:
         paused = api.post("workflows/orders/pause", {"note": "the carrier moves"})
-        assert (paused.status_code, paused.json()["status"]) == (202, "stopped")
+        assert (paused.status_code, paused.json()["status"]) == (202, "paused")
         told = api.get("workflows/orders").json()
-        assert (told["is_paused"], told["issue"]) == (True, "Paused by a person. the carrier moves")
+        assert (told["is_paused"], told["issue"]) == (True, "Paused by an operator. the carrier moves")
         assert {api.post(f"workflows/orders/{verb}").status_code for verb in ("pause", "run")} == {409}
         resumed = api.post("workflows/orders/resume")
         assert (resumed.status_code, resumed.json()["status"]) == (202, "idle")
@@ -187,7 +187,7 @@ class TestRuns:
         for action in ("approve", "reject", "skip", "retry", "reconcile"):
             body = {"happened": True} if action == "reconcile" else {}
             assert api.post(f"runs/{run.pk}/{action}", body).status_code == 409, action
-        assert (runs(), fresh(workflow).status) == (before, "running")
+        assert (runs(), fresh(workflow).status) == (before, "active")
 
     def test_bad_input_is_told_by_field(self, api: Caller) -> None:
         run = stuck(Indeterminate("?"))
@@ -251,7 +251,7 @@ class TestEvents:
         assert "ordering" in wrong(api.get(PARCELS, status="skipped", ordering="seq"))
         from api.resources.topics import EventsOfTopic
 
-        monkeypatch.setattr(EventsOfTopic, "times", EventsOfTopic.times._replace(reach=1))
+        monkeypatch.setattr(EventsOfTopic, "history_range", EventsOfTopic.history_range._replace(reach=1))
         answer, seen, pages = api.get(PARCELS, status="skipped").json(), [], 1
         while answer["next"]:
             seen += answer["results"]

@@ -54,7 +54,7 @@ def test_a_table_says_how_each_is_and_programs_get_the_same_as_json(django_asser
         ]
         assert facts["open_run"] == {"id": run.pk, "handler": "Ship", "status": "paused:approval"}
         assert told("workflows", "--state", "idle")["workflows"] == []
-        assert said("workflows", "--state", "idle") == ["There is no such workflow."]
+        assert said("workflows", "--state", "idle") == ["No workflows match these filters."]
 
 
 class TestVerbs:
@@ -65,12 +65,12 @@ class TestVerbs:
 
     def test_it_is_run_and_paused_and_resumed(self, workflow: Workflow) -> None:
         before = Run.objects.count()
-        assert said("workflow", "run", "orders") == ["“Orders” looks for new work: Fetch."]
+        assert said("workflow", "run", "orders") == ["Started the producers of “Orders”: Fetch."]
         work()
         assert Run.objects.count() == before + 1
         assert said("workflow", "pause", "orders", "--note", "The carrier moves") == ["“Orders” is paused."]
         assert (fresh(workflow).status, fresh(workflow).note) == ("paused", "The carrier moves")
-        assert refusal("workflow", "pause", "orders") == "“Orders” is not running."
+        assert refusal("workflow", "pause", "orders") == "“Orders” is not active, so it cannot be paused."
         [done] = told("workflow", "resume", "orders")["done"]
         assert (done["target"], done["url"]) == ("orders", "")
         record = Activity.objects.filter(target_type="workflow").latest("pk")
@@ -100,14 +100,14 @@ class TestVerbs:
 
     def test_what_is_wrong_is_one_line(self) -> None:
         idle = [
-            (["approve", "orders"], "No run of “Orders” waits for an answer."),
-            (["approve", "987654"], "There is no run 987654: “workflows --json” names those"),
-            (["pause", "ordres"], "There is no workflow “ordres”; did you mean orders?"),
+            (["approve", "orders"], "“Orders” has no open run."),
+            (["approve", "987654"], "Run 987654 was not found. “workflows --json” lists the open runs"),
+            (["pause", "ordres"], "Workflow “ordres” does not exist; did you mean orders?"),
             (["pause", "orders", "--note", "x" * 1_001], "--note: "),
         ]
         waits = [
             (["happened", "orders", "--result", "{"], "--result: Enter a valid JSON."),
-            (["approve", "orders"], "does not wait for this any more"),
+            (["approve", "orders"], "was already resolved"),
         ]
         found = [(words, refusal("workflow", *arguments)) for arguments, words in idle]
         run = stuck(Indeterminate("?"))
@@ -128,10 +128,10 @@ def test_events_are_listed_and_skipped() -> None:
     ] == ["o2"]
     assert "o2" in said("event", "list", "orders")[2]
     wrong = {
-        "orders": "An event is named by its topic and its message id: orders/MESSAGE_ID.",
-        "ordres/o2": "There is no topic “ordres”; did you mean orders?",
-        "orders/o3": "There is no event “o3” in the topic orders: “event list orders” lists them.",
-        "orders/o/1": "“o/1” is no longer pending.",
+        "orders": "Name an event by its topic and message id: orders/MESSAGE_ID.",
+        "ordres/o2": "Topic “ordres” does not exist; did you mean orders?",
+        "orders/o3": "Event “o3” was not found in topic orders. “event list orders” lists its events.",
+        "orders/o/1": "“o/1” is not pending any more.",
     }
     assert {text: refusal("event", "skip", text) for text in wrong} == wrong
 
@@ -145,7 +145,7 @@ class TestPublish:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lines = said("publish", "orders", "o1", "--payload", '{"item": "ink"}', "--title", "Ink")
-        assert lines == ["“o1” is published to orders."]
+        assert lines == ["Published “o1” to orders."]
         event = Event.objects.get()
         assert (event.message_id, event.payload, event.title) == ("o1", {"item": "ink"}, "Ink")
         assert event.published_by.startswith("publish (")
@@ -156,12 +156,12 @@ class TestPublish:
         assert fresh(event).payload == {"item": "Tinte für Ada"}
         event.skip("", initiator=SOMEBODY, now=NOW)
         assert told("publish", "orders", "o1", "--payload", "8")["outcome"] == "unchanged"
-        assert "nothing changed" in said("publish", "orders", "o1")[0]
+        assert "Nothing changed" in said("publish", "orders", "o1")[0]
 
     WRONG = [
-        (["ordres", "o1"], "There is no topic “ordres”; did you mean orders?"),
-        (["letters", "o1"], "There is no topic “letters”; there are: orders, parcels"),
-        (["orders", ""], "message_id: A text of 1 to 200 characters is expected"),
+        (["ordres", "o1"], "Topic “ordres” does not exist; did you mean orders?"),
+        (["letters", "o1"], "Topic “letters” does not exist; there are: orders, parcels"),
+        (["orders", ""], "message_id: Must be a text of 1 to 200 characters"),
         (["orders", "o1", "--payload", "{"], "--payload: not JSON"),
         (["orders", "o1", "--payload", '{"a": 1, "a": 2}'], "--payload: the key 'a' appears twice"),
         (["orders", "o1", "--payload", f'"{"x" * 300_000}"'], "--payload: 300,002 characters are too many"),
@@ -191,7 +191,7 @@ class TestSync:
             done = said("syncworkflows")
             assert Workflow.objects.get().slug == "orders"
             assert told("syncworkflows", "--dry-run") == {"dry_run": True, "changes": [], "problems": []}
-            assert said("syncworkflows") == ["Nothing changes: the database says what the code says."]
+            assert said("syncworkflows") == ["No changes: the database matches the code."]
         assert [line.split()[:2] for line in done[:2]] == [["Change", "What"], ["new", "topic"]]
         assert rehearsed == [*done, "Dry run: nothing was changed."]
         assert Activity.objects.get(operation="deploy").initiator_name.startswith("syncworkflows (")
@@ -203,7 +203,7 @@ class TestSync:
     def test_what_cannot_be_deployed_is_told_and_the_rest_is_deployed(self) -> None:
         with defined(Orders) as wanted:
             problem = "shop.workflows cannot be imported: ImportError: no shop"
-            with patch("workflows.discovery._found", lambda: (wanted, [problem])):
+            with patch("workflows.discovery._discover", lambda: (wanted, [problem])):
                 assert refusal("syncworkflows") == f"Left out 1 module: {problem}"
                 out = io.StringIO()
                 with pytest.raises(CommandError):

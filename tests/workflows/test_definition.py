@@ -52,34 +52,34 @@ def bare(**fields: Any) -> type[Workflow]:
 
 
 WRONG: list[tuple[type[Workflow], str]] = [
-    (bare(title="Inbox"), "Inbox.slug: '' is no slug"),
-    (inbox(slug="In box"), "Inbox.slug: 'In box' is no slug; write at most 60 small letters"),
-    (inbox(slug="a" * 61), "is no slug"),
-    (bare(slug="inbox"), "Inbox.title: a text of 1 to 200 characters is expected"),
-    (inbox(description=None), "Inbox.description: a text is expected"),
-    (inbox(pool="a" * 41), "Inbox.pool: a text of 1 to 40 characters is expected"),
-    (inbox(topics=["mail"]), "Inbox.topics: a mapping of slugs to titles is expected"),
-    (inbox(topics={"Mail": "Mail"}), "Inbox.topics: 'Mail' is no slug"),
-    (inbox(topics={"mail": None}), "Inbox.topics['mail']: a text of 0 to 200 characters is expected"),
+    (bare(title="Inbox"), "Inbox.slug: '' is not a slug"),
+    (inbox(slug="In box"), "Inbox.slug: 'In box' is not a slug; use 1 to 60 lowercase letters"),
+    (inbox(slug="a" * 61), "is not a slug"),
+    (bare(slug="inbox"), "Inbox.title: must be a text of 1 to 200 characters"),
+    (inbox(description=None), "Inbox.description: must be a text"),
+    (inbox(pool="a" * 41), "Inbox.pool: must be a text of 1 to 40 characters"),
+    (inbox(topics=["mail"]), "Inbox.topics: must be a mapping of slugs to titles"),
+    (inbox(topics={"Mail": "Mail"}), "Inbox.topics: 'Mail' is not a slug"),
+    (inbox(topics={"mail": None}), "Inbox.topics['mail']: must be a text of 0 to 200 characters"),
     (inbox(producers=[], consumers=[]), "Inbox: a workflow needs a producer or a consumer"),
-    (inbox(producers=[Poll, Poll]), "Inbox: it has two handlers named Poll"),
+    (inbox(producers=[Poll, Poll]), "Inbox: two handlers are named Poll"),
     (inbox(producers=["Poll"]), "Inbox: 'Poll' is neither a Producer nor a Consumer"),
     (inbox(producers=[type("Other", (), {})]), "Other'> is neither a Producer nor a Consumer"),
-    (poll(title="a" * 201), "Inbox.Poll.title: a text of 0 to 200 characters is expected"),
-    (poll(version=2), "Inbox.Poll.version: a text of 0 to 100 characters is expected"),
-    (poll(timeout_seconds=0), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
-    (poll(timeout_seconds=86_401), "Inbox.Poll.timeout_seconds: from 1 to 86,400 is expected"),
-    (poll(publishes="mail"), "Inbox.Poll.publishes: a list of topics is expected"),
-    (poll(publishes=["rows"]), "Inbox.Poll: no workflow has the topic 'rows' among its topics"),
-    (poll(every=""), "Poll: give one of every, cron and spec; found none"),
-    (poll(cron="0 9 * * *"), "Poll: give one of every, cron and spec; found every and cron"),
+    (poll(title="a" * 201), "Inbox.Poll.title: must be a text of 0 to 200 characters"),
+    (poll(version=2), "Inbox.Poll.version: must be a text of 0 to 100 characters"),
+    (poll(timeout_seconds=0), "Inbox.Poll.timeout_seconds: must be from 1 to 86,400"),
+    (poll(timeout_seconds=86_401), "Inbox.Poll.timeout_seconds: must be from 1 to 86,400"),
+    (poll(publishes="mail"), "Inbox.Poll.publishes: must be a list of topics"),
+    (poll(publishes=["rows"]), "Inbox.Poll: no workflow declares the topic 'rows'"),
+    (poll(every=""), "Poll: set exactly one of every, cron and spec; found none"),
+    (poll(cron="0 9 * * *"), "Poll: set exactly one of every, cron and spec; found every and cron"),
     (poll(every="", cron="0 9 * * *", time_zone="Mars/Olympus"), "Poll: "),
     (poll(produce=Producer.produce), "Inbox.Poll: a producer needs a method produce"),
     (read(prepare=Consumer.prepare), "Inbox.Read: a consumer needs a method prepare"),
-    (read(subscribe=[]), "Inbox.Read.subscribe: a list of at least one topic is expected"),
-    (read(subscribe="mail"), "Inbox.Read.subscribe: a list of at least one topic is expected"),
-    (read(subscribe=["rows"]), "Inbox.Read: no workflow has the topic 'rows' among its topics"),
-    (read(subscribe=["mail", "mail"]), "'mail' is consumed by Inbox.Read already"),
+    (read(subscribe=[]), "Inbox.Read.subscribe: must be a list of at least one topic"),
+    (read(subscribe="mail"), "Inbox.Read.subscribe: must be a list of at least one topic"),
+    (read(subscribe=["rows"]), "Inbox.Read: no workflow declares the topic 'rows'"),
+    (read(subscribe=["mail", "mail"]), "'mail' is already consumed by Inbox.Read"),
 ]
 
 
@@ -102,9 +102,9 @@ def other(**fields: Any) -> type[Workflow]:
 
 
 TOGETHER: list[tuple[type[Workflow], str]] = [
-    (other(slug="inbox"), "two workflows have the slug 'inbox': choose another"),
-    (other(topics={"mail": ""}), "the topic 'mail' is in both Inbox and Other"),
-    (other(consumers=[Read]), "Other.Read.subscribe: 'mail' is consumed by Inbox.Read already"),
+    (other(slug="inbox"), "two workflows have the slug 'inbox'; give one of them another slug"),
+    (other(topics={"mail": ""}), "topic 'mail' is declared by both Inbox and Other"),
+    (other(consumers=[Read]), "Other.Read.subscribe: 'mail' is already consumed by Inbox.Read"),
 ]
 
 

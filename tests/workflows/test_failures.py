@@ -18,9 +18,9 @@ from workflows.failures import (
     Tries,
     backoff,
     classify,
+    error_text,
     following,
     stop,
-    told,
 )
 
 CLASSES: list[tuple[BaseException, Status, Status]] = [
@@ -63,7 +63,7 @@ def test_what_it_is_matters_and_its_words_do_not() -> None:
     ids=repr,
 )
 def test_what_is_no_failure_of_its_own_is_told_with_its_kind(error: Exception, words: str) -> None:
-    assert told(error) == words
+    assert error_text(error) == words
 
 
 @pytest.mark.parametrize(

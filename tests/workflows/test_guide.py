@@ -72,7 +72,7 @@ class TestTheFirstWorkflow:
 
     def test_an_event_that_nobody_expected(self, names: dict[str, Any]) -> None:
         with deployed(names["GuestBook"]) as workflow:
-            publish("visitors", "nobody")
+            publish("visitors", "empty")
             work()
             words = issue(workflow, Run.objects.open().get(), NOW)
         assert words in " ".join(guide().split()).replace("*", "")
@@ -168,7 +168,7 @@ def test_what_it_says_of_failures_is_so() -> None:
     text = guide()
     statuses = {str(status) for status in failures.Status} - {"active", "committed"}
     assert {each for each in statuses if f"`{each}`" not in text} == set()
-    labels = {each.label for each in operations.OfStuckRun.__subclasses__()}
+    labels = {each.label for each in operations.ResolveRun.__subclasses__()}
     assert {each for each in labels if each not in text} == set()
     backoffs = [int(failures.backoff(tries).total_seconds()) for tries in (1, 2, 3)]
     assert f"after {', '.join(map(str, backoffs))} s …, five times" in text

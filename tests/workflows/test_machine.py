@@ -34,10 +34,10 @@ from hypothesis.stateful import (
 
 from database import clock
 from execution.loops import scheduler
-from execution.loops.recorder import Said
+from execution.loops.recorder import StepOutput
 from execution.loops.scheduler import tick
 from execution.models import Job, Worker, WorkerTask
-from execution.models.attempt import Finish, Held
+from execution.models.attempt import ClaimedTask, Finish
 from execution.steps.context import Context
 from execution.steps.outcome import Outcome
 from execution.steps.performing import perform
@@ -386,8 +386,8 @@ class Machine(RuleBasedStateMachine):
         script = Script()
         return outcome
 
-    def _perform(self, task: Held) -> Outcome:
-        said = Said(task.activity_id, lambda: self.now)
+    def _perform(self, task: ClaimedTask) -> Outcome:
+        said = StepOutput(task.activity_id, lambda: self.now)
         self.context = Context(task.work, said)
         return perform(task.work, said, nursery=self.children, context=self.context, clock=lambda: self.now)
 

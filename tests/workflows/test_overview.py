@@ -13,14 +13,14 @@ from tests.workflows.orders import backing_off, meets, orders, stuck
 from workflows import AuthRequired, Transient, overview
 from workflows.models import Handler, Run, Workflow
 from workflows.models import event as of_events
-from workflows.overview import look
-from workflows.words import shown_status
+from workflows.overview import overviews_of
+from workflows.words import SHOWN_STATUSES, shown_status
 
 pytestmark = pytest.mark.django_db
 
 
 def seen(workflow: Workflow) -> Any:
-    return look([fresh(workflow)], now=NOW)[0]
+    return overviews_of([fresh(workflow)], now=NOW)[0]
 
 
 def begin() -> None:
@@ -42,10 +42,10 @@ def test_status_and_issue_and_who_is_found_by_it() -> None:
             (lambda: None, "idle", ""),
             (begin, "running", ""),
             (work, "idle", ""),
-            (backing_off, "running", "The carrier is closed. Tries again in 10 s."),
+            (backing_off, "running", "The carrier is closed. Retries in 10 s."),
             (lambda: work(now=NOW + seconds(10)), "idle", ""),
-            (wait_for_somebody, "needs_attention", "Sign in to the carrier. Waiting for an operator"),
-            (pause, "stopped", "Paused by a person. holidays"),
+            (wait_for_somebody, "needs_attention", "Sign in to the carrier. An operator must"),
+            (pause, "paused", "Paused by an operator. holidays"),
         ]
         for happen, status, issue in happens:
             happen()
@@ -53,7 +53,7 @@ def test_status_and_issue_and_who_is_found_by_it() -> None:
             told = (found.status, found.issue.startswith(issue), bool(found.issue))
             assert told == (status, True, bool(issue))
             assert shown_status(fresh(workflow), Run.objects.open().first()) == status
-            for each in ("running", "idle", "needs_attention", "stopped"):
+            for each in SHOWN_STATUSES:
                 assert Workflow.objects.shown_as(each).exists() is (each == status)
 
 

@@ -88,7 +88,7 @@ def test_what_fills_a_placeholder_may_not_fit() -> None:
     run_until_idle()
     [failed] = attempts(execution, "publish")
     assert failed.status == "failed_with_error"
-    assert "message_id: A text of 1 to 200 characters is expected" in failed.error
+    assert "message_id: Must be a text of 1 to 200 characters" in failed.error
     assert not Event.objects.exists()
 
 
@@ -98,22 +98,22 @@ def test_a_topic_that_is_gone_is_told_with_what_there_is_instead() -> None:
     run_until_idle()
     [failed] = attempts(execution, "publish")
     assert (failed.status, fresh(execution).status) == ("failed_with_error", "failed")
-    assert "topic: there is no topic “orders”; did you mean order?" in failed.error
+    assert "topic: topic “orders” does not exist; did you mean order?" in failed.error
 
 
 # (what, the config, the field that complains, what it says)
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
-    ("no topic", {"topic": ""}, "topic", "is required: by its name"),
-    ("unknown topic", {"topic": "order"}, "topic", "there is no topic “order”; did you mean orders?"),
-    ("a placeholder as topic", {"topic": "{{ schedule }}"}, "topic", "takes no placeholders"),
-    ("long message id", {"message_id": "x" * 201}, "message_id", "A text of 1 to 200 characters"),
+    ("no topic", {"topic": ""}, "topic", "is required: slug of the topic"),
+    ("unknown topic", {"topic": "order"}, "topic", "topic “order” does not exist; did you mean orders?"),
+    ("a placeholder as topic", {"topic": "{{ schedule }}"}, "topic", "cannot contain placeholders"),
+    ("long message id", {"message_id": "x" * 201}, "message_id", "Must be a text of 1 to 200 characters"),
     ("payload as text", {"payload": "17"}, "payload", "must be an object of names and values"),
     ("NUL", {"payload": {"a": "\0"}}, "payload", "contains NUL"),
-    ("long title", {"title": "x" * 201}, "title", "A text of at most 200 characters"),
-    ("another setting", {"key": "k"}, "key", "they have topic, message_id, payload, title"),
-    ("no value", {"title": "{{ weather }}"}, "title", "there is no value “weather”"),
-    ("a secret as id", {"message_id": "x-{{ secrets.key }}"}, "message_id", "may not hold a secret"),
-    ("a secret as title", {"title": "{{ secrets.key }}"}, "title", "may not hold a secret"),
+    ("long title", {"title": "x" * 201}, "title", "Must be a text of at most 200 characters"),
+    ("another setting", {"key": "k"}, "key", "known settings: topic, message_id, payload, title"),
+    ("no value", {"title": "{{ weather }}"}, "title", "unknown value “weather”"),
+    ("a secret as id", {"message_id": "x-{{ secrets.key }}"}, "message_id", "cannot contain a secret"),
+    ("a secret as title", {"title": "{{ secrets.key }}"}, "title", "cannot contain a secret"),
     (
         "a secret inside",
         {"payload": {"a": [{"b": "is {{secrets.key}}"}]}},
@@ -139,7 +139,7 @@ def test_a_plan_that_was_frozen_with_a_secret_publishes_nothing(monkeypatch: pyt
     run_until_idle()
     [failed] = attempts(execution, "publish")
     assert (failed.status, Event.objects.exists()) == ("failed_with_error", False)
-    assert "payload: may not hold a secret" in failed.error
+    assert "payload: cannot contain a secret" in failed.error
 
 
 def test_single_jobs_and_templates_publish_too() -> None:
@@ -148,5 +148,5 @@ def test_single_jobs_and_templates_publish_too() -> None:
     assert list(events("orders")) == [str(job.key)]
     template = make_template("Tell", step_type="publish", config={"topic": "orders"})
     make_schedule({"name": "a", "index": 0, "template": "Tell"})
-    with pytest.raises(ValidationError, match="there is no topic “mail”"):
+    with pytest.raises(ValidationError, match="topic “mail” does not exist"):
         template.edit(token=1, changes={"config": {"topic": "mail"}}, initiator=SOMEBODY, now=NOW)

@@ -74,7 +74,7 @@ class TestRepublished:
 
 def test_an_unknown_topic_refuses_all_of_a_batch(mail: Topic) -> None:
     batch = [Publication.of("mail", "a"), Publication.of("nowhere", "b")]
-    with pytest.raises(Refused, match="There is no topic “nowhere”"):
+    with pytest.raises(Refused, match="Topic “nowhere” does not exist"):
         Topic.objects.publish(batch, now=NOW)
     assert not Event.objects.exists()
     assert fresh(mail).last_seq == 0
@@ -83,17 +83,17 @@ def test_an_unknown_topic_refuses_all_of_a_batch(mail: Topic) -> None:
 endless: list[Any] = []
 endless.append(endless)
 WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"message_id": ""}, "message_id", "A text of 1 to 200 characters is expected"),
-    ({"message_id": "a" * 201}, "message_id", "A text of 1 to 200 characters is expected"),
-    ({"message_id": 7}, "message_id", "A text of 1 to 200 characters is expected"),
+    ({"message_id": ""}, "message_id", "Must be a text of 1 to 200 characters"),
+    ({"message_id": "a" * 201}, "message_id", "Must be a text of 1 to 200 characters"),
+    ({"message_id": 7}, "message_id", "Must be a text of 1 to 200 characters"),
     ({"message_id": "a\0"}, "message_id", ""),
     ({"message_id": "\ud800"}, "message_id", ""),
-    ({"title": "a" * 201}, "title", "A text of at most 200 characters is expected"),
-    ({"title": None}, "title", "A text of at most 200 characters is expected"),
-    ({"payload": object()}, "payload", "It cannot be stored as JSON"),
-    ({"payload": float("nan")}, "payload", "It cannot be stored as JSON"),
-    ({"payload": endless}, "payload", "It cannot be stored as JSON"),
-    ({"payload": "a" * PAYLOAD_BYTES}, "payload", "262,146 bytes of JSON, more than the 262,144 of an event"),
+    ({"title": "a" * 201}, "title", "Must be a text of at most 200 characters"),
+    ({"title": None}, "title", "Must be a text of at most 200 characters"),
+    ({"payload": object()}, "payload", "The payload cannot be stored as JSON"),
+    ({"payload": float("nan")}, "payload", "The payload cannot be stored as JSON"),
+    ({"payload": endless}, "payload", "The payload cannot be stored as JSON"),
+    ({"payload": "a" * PAYLOAD_BYTES}, "payload", "262,146 bytes of JSON; at most 262,144 are allowed"),
 ]
 
 
@@ -170,7 +170,7 @@ def test_of_more_than_one_statement_takes_one_that_is_gone_keeps_all_from_being_
     with deployed(Script().workflow()) as workflow:
         run = begin(workflow)
         publish("mail", *(f"m{number}" for number in range(3 * few_variables)))
-        seen = [event.seen() for event in Event.objects.select_related("topic")]
+        seen = [event.as_pending() for event in Event.objects.select_related("topic")]
         Event.objects.latest("pk").skip("", initiator=SOMEBODY, now=NOW)
         assert not run.reach_prepared(Prepared(seen), now=NOW)
     assert not Event.objects.filter(status="reserved").exists()
@@ -193,14 +193,14 @@ def test_events_say_who_published_them_and_the_topic_has_a_record_of_what_change
 class TestStatements:
     """However many events, the same number of them; two of each are for the savepoint."""
 
-    # PostgreSQL is told that there is news.
+    # PostgreSQL notifies listeners; SQLite queues a task and its activity by two statements.
     IS_POSTGRES = connection.vendor == "postgresql"
     PUBLISHING = 10 if IS_POSTGRES else 9
     REPUBLISHING = 6
     LOOKING = 5
-    STARTING = 9
+    STARTING = 9 if IS_POSTGRES else 10
     REFRAINING = 4
-    FOLLOWING = 10
+    FOLLOWING = 10 if IS_POSTGRES else 11
     COMMITTING = 16 if IS_POSTGRES else 15
 
     @pytest.mark.parametrize("count", [1, 300])

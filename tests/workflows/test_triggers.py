@@ -294,7 +294,7 @@ class TestDefining:
         [text] = refused.value.message_dict["steps.1.config.kwargs"]
         assert text.startswith("{{ event.payload }}: ")
         schedule = make_schedule(step("a"), using, topics=["orders"])
-        with pytest.raises(ValidationError, match="no event starts this schedule"):
+        with pytest.raises(ValidationError, match="events do not start this schedule"):
             edit(schedule, topics=[])
 
     def test_a_circle_through_others_is_refused_wherever_it_is_closed(self) -> None:
@@ -302,13 +302,15 @@ class TestDefining:
         make_schedule(publishing(topic="mail"), name="First", topics=["orders"])
         make_schedule(publishing(topic="rows"), name="Second", topics=["mail"])
         last = make_schedule(publishing(topic="mail"), name="Last", topics=[])
-        expected = "It would start itself: rows → “Last” → orders → “First” → mail → “Second” → rows."
+        expected = (
+            "The schedule would start itself: rows → “Last” → orders → “First” → mail → “Second” → rows."
+        )
         steps = [publishing(topic="orders")]
         with pytest.raises(ValidationError) as refused:
             last.edit(token=1, initiator=SOMEBODY, now=NOW, changes={"topics": ["rows"]}, steps=steps)
         assert refused.value.message_dict == {"topics": [expected]}
         fresh(last).edit(token=1, initiator=SOMEBODY, now=NOW, changes={}, steps=steps)
-        with pytest.raises(ValidationError, match="It would start itself"):
+        with pytest.raises(ValidationError, match="The schedule would start itself"):
             edit(last, topics=["rows"])
         Schedule.objects.get(name="Second").close(initiator=SOMEBODY, now=NOW)
         edit(last, topics=["rows"])
@@ -316,7 +318,9 @@ class TestDefining:
     def test_a_template_closes_no_circle_either(self) -> None:
         template = make_template("Tell", step_type="publish", config={"topic": "mail"})
         make_schedule({"name": "tell", "index": 0, "template": "Tell"}, name="Echo", topics=["orders"])
-        with pytest.raises(Refused, match="“Echo”: It would start itself: orders → “Echo” → orders"):
+        with pytest.raises(
+            Refused, match="“Echo”: The schedule would start itself: orders → “Echo” → orders"
+        ):
             template.edit(token=1, changes={"config": {"topic": "orders"}}, initiator=SOMEBODY, now=NOW)
 
 
@@ -348,7 +352,7 @@ class TestFaces:
         preview = client.post(address, form.sent("preview", topics="mail, orders")).content.decode()
         assert "For each event of mail and orders" in preview
         wrong = client.post(address, form.sent("save", topics="mail, order")).content.decode()
-        assert "There is no topic “order”; did you mean orders?" in wrong
+        assert "Topic “order” does not exist; did you mean orders?" in wrong
         assert client.post(address, form.sent("save", topics="mail, orders")).status_code == 302
         assert fresh(schedule).topics == ["mail", "orders"]
 

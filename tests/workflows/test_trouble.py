@@ -137,7 +137,7 @@ def test_a_checkpoint_whose_answer_is_lost_is_reached_once(
     monkeypatch: pytest.MonkeyPatch, was_written: bool
 ) -> None:
     """Each of a run loses its first answer."""
-    monkeypatch.setattr(performing, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(performing, "RETRY_SECONDS", 0)
     monkeypatch.setattr(performing, "connection", Mock())
     lost = []
 

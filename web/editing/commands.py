@@ -1,154 +1,159 @@
-"""What the buttons of the editor do to a draft. Nothing is saved by any of them."""
+"""What the buttons of the editor do to the data of its forms. None of them saves anything."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 
-from schedules.models import MAX_STEPS, TaskTemplate
+from django.http import QueryDict
 
-from . import exclusions, plan, rules, steps
-from .draft import Draft, Part, fresh_key
+from schedules.forms.sent import data_of, put
+from schedules.forms.spec_items import EXCLUDE, EXCLUSION_FORMS, RULE_FORMS, RULES, Kinds
+from schedules.forms.steps import StepForm
+from schedules.forms.times import MOST_FORMS, item_data
+from schedules.models import MAX_STEPS
+from text.numbers import whole_number
 
-Change = tuple[Draft, str]
+from . import plan, steps
+from .data import added, count_of, removed
 
 
-def apply(draft: Draft, command: str, templates: Mapping[str, TaskTemplate]) -> Change:
-    """The draft after it, and words for those who do not see the page; unknown commands change nothing."""
+def apply(data: QueryDict, command: str) -> str:
+    """Change the data, and return words for screen readers; unknown commands change nothing."""
     verb, _, rest = command.partition(".")
     key, _, argument = rest.partition(".")
+    step = whole_number(key)
     if verb in ADDING:
-        return ADDING[verb](draft, rest)
-    if verb in MOVING:
-        return _moved(draft, verb, key, argument)
-    if verb in CHANGING:
-        return _changed(draft, verb, key, templates)
+        return ADDING[verb](data, rest)
+    if verb in REMOVING:
+        return _remove(data, *REMOVING[verb], key)
     if verb == "chip":
-        return _with_expression(draft, key, argument), "The expression is filled in."
-    if verb.startswith("remove-"):
-        return _removed(draft, verb.removeprefix("remove-"), key)
-    return draft, ""
+        return _fill_in(data, key, argument)
+    if verb in ON_STEPS and step is not None and step in steps.indices_of(data):
+        return ON_STEPS[verb](data, step, argument)
+    return ""
 
 
-def _add_rule(draft: Draft, kind: str) -> Change:
-    if kind not in rules.KINDS:
-        return draft, ""
-    form = rules.KINDS[kind]
-    part = Part(fresh_key(draft.rules), {"kind": kind, "new": "yes", **form.start})
-    return replace(draft, rules=[*draft.rules, part]), f"A rule was added: {form.title}."
+def _add_item(prefix: str, kinds: Kinds, said: str, data: QueryDict, kind: str) -> str:
+    form = kinds.get(kind)
+    number = added(data, prefix, most=MOST_FORMS) if form else None
+    if form is None or number is None:
+        return ""
+    put(data, item_data(form, f"{prefix}-{number}", form.start) | {f"{prefix}-{number}-new": ["yes"]})
+    return f"{said} was added: {form.title}."
 
 
-def _add_exclusion(draft: Draft, kind: str) -> Change:
-    if kind not in exclusions.KINDS:
-        return draft, ""
-    form = exclusions.KINDS[kind]
-    part = Part(fresh_key(draft.exclusions), {"kind": kind, "new": "yes", **form.start})
-    return replace(draft, exclusions=[*draft.exclusions, part]), f"An exclusion was added: {form.title}."
+def _add_step(data: QueryDict, beside: str) -> str:
+    indices, other = steps.indices_of(data), whole_number(beside)
+    number = _added_step(data)
+    if number is None:
+        return f"A schedule has at most {MAX_STEPS} steps."
+    index = indices[other] if other in indices else max(indices.values(), default=-1) + 1
+    initial = StepForm(prefix=f"{steps.PREFIX}-{number}", initial={"index": index})
+    put(data, data_of(initial) | {f"{initial.prefix}-new": ["yes"]})
+    return "A step was added."
 
 
-def _add_step(draft: Draft, beside: str) -> Change:
-    if len(draft.steps) >= MAX_STEPS:
-        return draft, f"A schedule has at most {MAX_STEPS} steps."
-    part = Part(fresh_key(draft.steps), {**steps.fresh("", {}), "name": "", "new": "yes"})
-    return replace(draft, steps=plan.added(draft.steps, part, beside=beside)), "A step was added."
+def _copy_step(data: QueryDict, step: int, _: str) -> str:
+    indices = steps.indices_of(data)
+    number = _added_step(data)
+    if number is None:
+        return ""
+    before, after = f"{steps.PREFIX}-{step}-", f"{steps.PREFIX}-{number}-"
+    copied = {name.removeprefix(before): data.getlist(name) for name in data if name.startswith(before)}
+    own = {"index": [str(max(indices.values()) + 1)], "new": ["yes"], "open": ["yes"]}
+    if "name" in copied:
+        own["name"] = [_copied_name(_name(data, step), {_name(data, each) for each in indices})]
+    put(data, {f"{after}{name}": values for name, values in (copied | own).items()})
+    return f"{_named(data, step)} was copied to the end."
 
 
-def _copy_step(draft: Draft, key: str) -> Change:
-    found = _part(draft.steps, key)
-    if found is None or len(draft.steps) >= MAX_STEPS:
-        return draft, ""
-    name = _copied_name(found.texts.get("name", ""), {part.texts.get("name", "") for part in draft.steps})
-    part = Part(fresh_key(draft.steps), {**found.texts, "name": name, "new": "yes"})
-    return replace(draft, steps=plan.added(draft.steps, part)), f"{_named(found)} was copied to the end."
+def _added_step(data: QueryDict) -> int | None:
+    is_full = len(steps.indices_of(data)) >= MAX_STEPS
+    return None if is_full else added(data, steps.PREFIX, most=steps.MOST_FORMS)
 
 
-ADDING: dict[str, Callable[[Draft, str], Change]] = {
-    "add-rule": _add_rule,
-    "add-exclusion": _add_exclusion,
-    "add-step": _add_step,
-    "copy-step": _copy_step,
-}
-MOVING = ("earlier", "later", "join", "put")
-CHANGING = ("follow", "json", "open")
+def _move(verb: Callable[[plan.Indices, int], dict[int, int]], data: QueryDict, step: int, _: str) -> str:
+    return _put_moved(data, step, verb(steps.indices_of(data), step))
 
 
-def _moved(draft: Draft, verb: str, key: str, argument: str) -> Change:
-    step = _part(draft.steps, key)
-    if step is None:
-        return draft, ""
-    match verb:
-        case "earlier":
-            moved = plan.earlier(draft.steps, key)
-        case "later":
-            moved = plan.later(draft.steps, key)
-        case "join":
-            moved = plan.joined(draft.steps, key)
-        case _:
-            where, _, other = argument.partition(".")
-            moved = plan.put(draft.steps, key, **{where: other} if where in ("beside", "before") else {})
-    return replace(draft, steps=moved), f"{_named(step)} {_place_words(moved, key)}."
+def _drop(data: QueryDict, step: int, argument: str) -> str:
+    where, _, other = argument.partition(".")
+    target = {where: whole_number(other)} if where in ("beside", "before") else {}
+    return _put_moved(data, step, plan.put(steps.indices_of(data), step, **target))
 
 
-def _place_words(moved: list[Part], key: str) -> str:
+def _put_moved(data: QueryDict, step: int, moved: Mapping[int, int]) -> str:
+    steps.put_indices(data, moved)
     groups = plan.groups_of(moved)
-    for number, group in enumerate(groups, 1):
-        if others := [part for part in group if part.key != key]:
-            if len(others) < len(group):
-                beside = " and ".join(map(_named, others))
-                return f"is now in group {number} of {len(groups)}, beside {beside}"
-        elif group and group[0].key == key:
-            return f"is now in group {number} of {len(groups)}, on its own"
-    return "stays where it was"
+    number, group = next((n, group) for n, group in enumerate(groups, 1) if step in group)
+    beside = " and ".join(_named(data, each) for each in group if each != step)
+    place = f"beside {beside}" if beside else "on its own"
+    return f"{_named(data, step)} is now in group {number} of {len(groups)}, {place}."
 
 
-def _changed(draft: Draft, verb: str, key: str, templates: Mapping[str, TaskTemplate]) -> Change:
-    step = _part(draft.steps, key)
-    if step is None:
-        return draft, ""
-    if verb == "open":
-        texts, said = step.texts | {"open": "yes", "new": "yes"}, f"{_named(step)} is open."
-    elif verb == "json":
-        texts, said = steps.turned(step.texts, templates), "The settings are shown in the other way."
-    else:
-        place = {name: step.texts.get(name, "") for name in ("index", "name")}
-        texts = steps.fresh(step.texts.get("runs", ""), templates) | place
-        said = f"{_named(step)} follows its template again."
-    changed = [Part(key, texts) if part.key == key else part for part in draft.steps]
-    return replace(draft, steps=changed), said
+def _open_step(data: QueryDict, step: int, _: str) -> str:
+    prefix = f"{steps.PREFIX}-{step}"
+    put(data, {f"{prefix}-open": ["yes"], f"{prefix}-new": ["yes"]})
+    return f"{_named(data, step)} is open."
 
 
-def _with_expression(draft: Draft, key: str, expression: str) -> Draft:
-    changed = [
-        Part(key, part.texts | {"expression": expression}) if part.key == key else part
-        for part in draft.rules
-    ]
-    return replace(draft, rules=changed)
+def _follow_template(data: QueryDict, step: int, _: str) -> str:
+    # Drawn for nothing yet, a form shows what its template says.
+    put(data, {f"{steps.PREFIX}-{step}-drawn_for": []})
+    return f"{_named(data, step)} follows its template again."
 
 
-def _removed(draft: Draft, what: str, key: str) -> Change:
-    def without(parts: list[Part]) -> list[Part]:
-        return [part for part in parts if part.key != key]
-
-    match what:
-        case "rule":
-            return replace(draft, rules=without(draft.rules)), "The rule was removed."
-        case "exclusion":
-            return replace(draft, exclusions=without(draft.exclusions)), "The exclusion was removed."
-        case "step":
-            left = plan.in_order(plan.groups_of(without(draft.steps)))
-            return replace(draft, steps=left), "The step was removed."
-    return draft, ""
+def _fill_in(data: QueryDict, key: str, expression: str) -> str:
+    number = whole_number(key)
+    if number is None or number >= count_of(data, RULES):
+        return ""
+    data[f"{RULES}-{number}-expression"] = expression
+    return "The expression is filled in."
 
 
-def _part(parts: list[Part], key: str) -> Part | None:
-    return next((part for part in parts if part.key == key), None)
+def _remove(data: QueryDict, prefix: str, said: str, key: str) -> str:
+    number = whole_number(key)
+    if number is None or number >= count_of(data, prefix):
+        return ""
+    removed(data, prefix, number)
+    return f"The {said} was removed."
 
 
-def _named(part: Part) -> str:
-    return f"“{part.texts.get('name', '').strip() or 'the step without a name'}”"
+ADDING: dict[str, Callable[[QueryDict, str], str]] = {
+    "add-rule": partial(_add_item, RULES, RULE_FORMS, "A rule"),
+    "add-exclusion": partial(_add_item, EXCLUDE, EXCLUSION_FORMS, "An exclusion"),
+    "add-step": _add_step,
+}
+REMOVING = {
+    "remove-rule": (RULES, "rule"),
+    "remove-exclusion": (EXCLUDE, "exclusion"),
+    "remove-step": (steps.PREFIX, "step"),
+}
+ON_STEPS: dict[str, Callable[[QueryDict, int, str], str]] = {
+    "copy-step": _copy_step,
+    "earlier": partial(_move, plan.earlier),
+    "later": partial(_move, plan.later),
+    "join": partial(_move, plan.joined),
+    "put": _drop,
+    "open": _open_step,
+    "follow": _follow_template,
+}
+
+
+def _name(data: QueryDict, step: int) -> str:
+    """Return the name of a step, also of a folded one."""
+    prefix = f"{steps.PREFIX}-{step}"
+    if folded := data.get(f"{prefix}-folded"):
+        return str(steps.read_folded(folded).get("name", "")).strip()
+    return data.get(f"{prefix}-name", "").strip()
+
+
+def _named(data: QueryDict, step: int) -> str:
+    return f"“{_name(data, step) or 'the step without a name'}”"
 
 
 def _copied_name(name: str, taken: set[str]) -> str:
-    """One that no other step has."""
+    """Return a name that no other step has."""
     copies = (f"{name} {number}" for number in range(2, MAX_STEPS + 3))
     return next((copy for copy in copies if copy not in taken), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from schedules.forms.spec_items import SpecItemForm
 from schedules.models import Secret, Step
 from schedules.models.step import TaskFields
 from schedules.registry import step_types
@@ -11,15 +12,13 @@ from web.mistakes import Mistake, anchor_of
 
 from .cards import Card
 from .reading import Reading
-from .rules import Piece
-from .settings import PREFIX
 
 # What is about no single field; the first has no heading of its own.
 SECTIONS = {"": "This schedule", "rules": "When it runs", "exclude": "Except", "steps": "What it runs"}
 # From top to bottom; policies come last.
 ORDER = (
-    *("", "name", "tags", "description", "memo", "rule", "rules", "time_zone", "topics"),
-    *("exclusion", "exclude", "start_at", "end_at", "jitter", "dst", "steps", "step"),
+    *("", "name", "tags", "description", "memo", "rules", "time_zone", "topics"),
+    *("exclude", "start_at", "end_at", "jitter", "dst", "steps"),
 )
 
 
@@ -31,12 +30,13 @@ def mistakes_of(reading: Reading) -> list[Mistake]:
 
 
 def warnings_of(reading: Reading) -> list[Mistake]:
-    """What may be a mistake in its steps; it can be saved all the same."""
+    """Return what may be a mistake in the steps; they can be saved all the same."""
     parts = dict(_parts(reading))
     return [
-        Mistake(*_place(reading, parts, f"step-{part.key}-{PREFIX}{name}"), [text])
-        for part, data in zip(reading.draft.steps, reading.steps, strict=True)
-        for name, text in warnings_about(Step.read(data, reading.templates)).items()
+        Mistake(*_place(reading, parts, card.setting(name)), [text])
+        for group in reading.cards
+        for card in group
+        for name, text in warnings_about(Step.read(card.written, reading.templates)).items()
     ]
 
 
@@ -57,20 +57,20 @@ def _rank(name: str) -> int:
     return ORDER.index(what) if what in ORDER else len(ORDER)
 
 
-def _parts(reading: Reading) -> Iterator[tuple[str, Piece | Card]]:
-    for piece in (*reading.times.rules, *reading.times.exclusions):
-        yield str(piece.prefix), piece
+def _parts(reading: Reading) -> Iterator[tuple[str, SpecItemForm | Card]]:
+    for form in (*reading.times.rules.item_forms, *reading.times.exclusions.item_forms):
+        yield str(form.prefix), form
     for group in reading.cards:
         for card in group:
             yield card.prefix, card
 
 
-def _place(reading: Reading, parts: dict[str, Piece | Card], name: str) -> tuple[str, str]:
+def _place(reading: Reading, parts: dict[str, SpecItemForm | Card], name: str) -> tuple[str, str]:
     part = parts.get("-".join(name.split("-")[:2]))
     if isinstance(part, Card):
-        called = part.texts.get("name", "").strip() or "New step"
+        called = part.name or "New step"
         return f"{called}: {part.label_of(name)}" if name != part.prefix else called, part.anchor_of(name)
-    if isinstance(part, Piece):
+    if isinstance(part, SpecItemForm):
         return part.title, anchor_of(part.lines[0]) if part.lines else f"error-{name}"
     if name in reading.form.fields:
         bound = reading.form[name]

@@ -1,43 +1,51 @@
-"""A draft, read as a whole: what it defines, and what is wrong with it, by field."""
+"""The forms of the editor, read as a whole: what they define, and what is wrong with them, by field."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from django.db.models.functions import Lower
+from django.http import QueryDict
 
 from operations.field_errors import FieldError, field_errors
-from schedules.models import Schedule, TaskTemplate
-from schedules.models.step import check_steps
-from schedules.registry import choices as type_choices
+from schedules.forms.spec_items import EXCLUDE, RULES
+from schedules.forms.times import MOST_FORMS, TimesForms
+from schedules.models import Schedule
+from text.words import sentence
 
 from .cards import Card
-from .complaints import Complaints, placed
+from .data import count_of, put_count
 from .definition import DefinitionForm
-from .draft import Draft, Part
-from .plan import groups_of
-from .steps import FROM_TEMPLATE, FROM_TYPE, chosen, written
-from .times import MOST_OFFERED, Times
+from .steps import formset_of
 
 
 class Reading:
-    def __init__(self, draft: Draft, *, schedule: Schedule | None, now: datetime) -> None:
-        self.schedule, self.now = schedule, now
-        self.draft, self.templates = prepared(draft, schedule=schedule)
-        self._complaints = Complaints()
-        self.form = DefinitionForm(draft.own, schedule=schedule)
-        self.times = Times(draft, self._complaints, schedule=schedule, now=now)
-        self.steps = self._read_steps()
-        for name, texts in self.form.errors.items():
-            self.complain("name" if name == NON_FIELD_ERRORS else name, *map(str, texts))
+    """The forms with their data. `errors` are by the name of a field, a form of a formset, or a section."""
 
-    def complain(self, name: str, *texts: str) -> None:
-        for text in texts:
-            self._complaints.add(name, text)
+    def __init__(self, data: QueryDict, *, schedule: Schedule | None, now: datetime) -> None:
+        self.data, self.schedule, self.now = data.copy(), schedule, now
+        for prefix in (RULES, EXCLUDE):
+            put_count(self.data, prefix, min(count_of(self.data, prefix), MOST_FORMS))
+        # The form changes its instance.
+        copy = Schedule(pk=schedule.pk, status=schedule.status) if schedule else Schedule()
+        self.form = DefinitionForm(self.data, instance=copy)
+        self.form.is_valid()
+        stored = schedule.spec if schedule else None
+        self.times = TimesForms(self.data, self.form, stored=stored, now=now)
+        self.formset = formset_of(self.data, schedule)
+        self.steps, self.templates = self.formset.steps, self.formset.templates
+        self.errors: dict[str, list[str]] = {}
+        for name, text in self._found():
+            self.complain(name, text)
+
+    def complain(self, name: str, text: str) -> None:
+        known, text = self.errors.setdefault(name, []), sentence(text)
+        if text not in known:
+            known.append(text)
 
     def refuse(self, error: ValidationError) -> None:
         """Show what the model said when it was asked to save."""
@@ -53,10 +61,6 @@ class Reading:
                     self.complain("name", each.message)
 
     @property
-    def errors(self) -> dict[str, list[str]]:
-        return self._complaints.found
-
-    @property
     def is_right(self) -> bool:
         return not self.errors
 
@@ -65,54 +69,45 @@ class Reading:
         """Without the steps; whole only if nothing is wrong with it."""
         return self.form.definition | ({"spec": self.times.spec.as_json()} if self.times.spec else {})
 
-    @property
+    @cached_property
     def cards(self) -> list[list[Card]]:
         """Groups of steps."""
-        return [[self._card(part) for part in group] for group in groups_of(self.draft.steps)]
+        groups: dict[int, list[Card]] = {}
+        for form in self.formset.step_forms:
+            card = Card(form)
+            groups.setdefault(card.index, []).append(card)
+        return [groups[index] for index in sorted(groups)]
 
-    def _card(self, part: Part) -> Card:
-        prefix = f"step-{part.key}"
-        wrong = [name for name in self.errors if name == prefix or name.startswith(f"{prefix}-")]
-        return Card(part, self.templates, offered=lambda: self.offered, wrong=wrong)
+    @property
+    def _formsets(self) -> list[tuple[Any, list[Any]]]:
+        """The formsets, each with the forms that were not removed."""
+        rules, exclusions = self.times.rules, self.times.exclusions
+        return [
+            (rules, rules.item_forms),
+            (exclusions, exclusions.item_forms),
+            (self.formset, self.formset.step_forms),
+        ]
 
-    @cached_property
-    def offered(self) -> list[tuple[str, Any]]:
-        """What a step can run: types and templates."""
-        names = TaskTemplate.objects.active().order_by(Lower("name")).values_list("name", flat=True)
-        types = [(f"{FROM_TYPE}{name}", title) for name, title in type_choices()]
-        templates = [(f"{FROM_TEMPLATE}{name}", name) for name in names[:MOST_OFFERED]]
-        return [("Step types", types), *([("Templates", templates)] if templates else [])]
-
-    def _read_steps(self) -> list[dict[str, Any]]:
-        steps = []
-        for part in self.draft.steps:
-            data, wrong = written(part.texts, self.templates)
-            steps.append(data)
-            for name, text in wrong.items():
-                self.complain(f"step-{part.key}-{name}", text)
-        for error in check_steps(steps, self.templates):
-            self._place(error)
-        return steps
+    def _found(self) -> Iterator[tuple[str, str]]:
+        """Yield the errors of all forms; the only rule about the schedule as a whole is its unique name."""
+        yield from _errors_of(self.form, whole="name")
+        for formset, kept in self._formsets:
+            yield from ((formset.prefix, str(text)) for text in formset.non_form_errors())
+            for form in kept:
+                yield from _errors_of(form, whole=form.prefix)
 
     def _place(self, error: FieldError) -> None:
+        """Attach the model's error about a step to that step's form."""
+        forms = self.formset.step_forms
         match error.path:
-            case (int(place), *inner):
-                self.complain(*placed(self.draft.steps[place], self.templates, inner, error.message))
+            case (int(place), *inner) if place < len(forms):
+                name, message = forms[place].placed(error._replace(path=tuple(inner)))
+                self.complain(forms[place].add_prefix(name) if name else forms[place].prefix, message)
             case _:
                 self.complain("steps", error.message)
 
 
-def prepared(draft: Draft, *, schedule: Schedule | None) -> tuple[Draft, dict[str, TaskTemplate]]:
-    """With its steps in order, each with the settings of what it runs now, and the templates they name."""
-    templates = _templates(draft.steps, schedule)
-    steps = [Part(part.key, chosen(part.texts, templates)) for part in draft.steps]
-    in_order = [step for group in groups_of(steps) for step in group]
-    return Draft(draft.own, draft.rules, draft.exclusions, in_order), templates
-
-
-def _templates(steps: Sequence[Part], schedule: Schedule | None) -> dict[str, TaskTemplate]:
-    runs = [text for part in steps for name, text in part.texts.items() if name == "runs"]
-    named = [
-        {"template": text.removeprefix(FROM_TEMPLATE)} for text in runs if text.startswith(FROM_TEMPLATE)
-    ]
-    return TaskTemplate.objects.needed_by(named, schedule=schedule)
+def _errors_of(form: forms.BaseForm, *, whole: str) -> Iterator[tuple[str, str]]:
+    for name, texts in form.errors.items():
+        place = whole if name == NON_FIELD_ERRORS else form.add_prefix(name)
+        yield from ((place, str(text)) for text in texts)

@@ -15,17 +15,17 @@ from text.numbers import whole_number
 
 from .reading import Reading
 
-NAME_TAKEN = "Somebody else took this name just now: choose another one."
+NAME_TAKEN = "This name was just taken by another schedule. Choose another name."
 
 
 def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) -> Schedule | None:
-    """None if the model refused: the reading says why. Conflict if somebody else was first."""
+    """Save the draft; None if the model refused: the reading says why. Raise Conflict if it is outdated."""
     schedule = reading.schedule
     try:
         if schedule is None:
             return _define(reading, user=user, initiator=initiator, now=now)
         schedule.edit(
-            token=number_of(reading.draft.own.get("token", "")),
+            token=number_of(reading.data.get("token", "")),
             changes=reading.definition,
             steps=reading.steps,
             may=user.has_perm,
@@ -56,14 +56,14 @@ def _define(reading: Reading, *, user: Any, initiator: Initiator, now: datetime)
 
 
 def typed(reading: Reading) -> dict[str, Any]:
-    """The definition as the model would store it, without the steps."""
+    """Return the definition as the model would store it, without the steps."""
     checked = Schedule(**reading.definition)
     checked.clean()
     return {name: getattr(checked, name) for name in reading.definition}
 
 
 def as_written(reading: Reading) -> list[dict[str, Any]]:
-    """The steps as the model would store them."""
+    """Return the steps as the model would store them."""
     steps = [Step.read(data, reading.templates) for data in reading.steps]
     for step in steps:
         step.errors()  # which makes the config complete

@@ -19,15 +19,14 @@ from schedules.spec.zones import zone_of
 from text import words
 from web.mistakes import Mistake
 
-from . import exclusions, rules
+from .edit_conflict import EditConflict, conflict_of
 from .places import mistakes_of, undefined_secrets, warnings_of
 from .reading import Reading
-from .rivalry import Rivalry, rivalry
+from .steps import MOST_OPEN
 
 TIMES = 10
 COMPARED = 50
 MOST_NAMED = 10
-MOST_OPEN = 4
 SECTIONS = ("", "rules", "exclude", "steps")
 # What is wrong with these comes from what was typed, not from what is still missing.
 AT_ONCE = ("", "rules", "exclude")
@@ -52,22 +51,19 @@ def checked(reading: Reading, *, knows_code: bool) -> Shown:
     elif warnings:
         said = f"No errors, but {_count(warnings, 'warning')}. Nothing is saved yet."
     else:
-        looked_at = f"name, times, {_count(reading.draft.steps, 'step')} and policies"
+        looked_at = f"name, times, {_count(reading.steps, 'step')} and policies"
         said = f"No problems found in {looked_at}. Nothing is saved yet."
     return Shown(reading, is_checked=True, said=said, warnings=warnings)
 
 
 class Shown:
-    """`is_checked`: all that is wrong is said; else only what is wrong with what somebody has touched."""
+    """What the page shows. `is_checked`: all errors are shown; else only those of touched fields."""
 
     def __init__(
         self, reading: Reading, *, is_checked: bool, said: str = "", warnings: Sequence[Mistake] = ()
     ) -> None:
         self.reading, self.is_checked, self.said, self.warnings = reading, is_checked, said, warnings
-        self.touched = _names(reading.draft.own.get("touched", ""))
-
-    rule_kinds = rules.OFFERED
-    exclusion_kinds = exclusions.OFFERED
+        self.touched = _names(reading.data.get("touched", ""))
 
     def errors_of(self, name: str) -> Sequence[str]:
         """Also of a part as a whole, once one of its fields was touched."""
@@ -77,7 +73,7 @@ class Shown:
 
     @cached_property
     def slots(self) -> list[tuple[str, Sequence[str]]]:
-        """The places of complaints that may have changed while somebody typed."""
+        """The places of errors that may have changed since the last request."""
         parts = {"-".join(name.split("-")[:2]) for name in self.touched if name.count("-") > 1}
         names = {*self.touched, *parts, *SECTIONS, *(self.reading.errors if self.is_checked else ())}
         return [(name, self.errors_of(name)) for name in sorted(names)]
@@ -93,8 +89,8 @@ class Shown:
         return undefined_secrets(Step.read(data, reading.templates) for data in reading.steps)
 
     @cached_property
-    def rivals(self) -> Rivalry | None:
-        return rivalry(self.reading)
+    def edit_conflict(self) -> EditConflict | None:
+        return conflict_of(self.reading)
 
     @cached_property
     def preview(self) -> Preview | None:
@@ -102,7 +98,7 @@ class Shown:
         spec, schedule = self.reading.times.readable, self.reading.schedule
         if spec is None or (self.is_partial and spec.is_manual):
             return None
-        seed = schedule.jitter_seed if schedule else self.reading.draft.own.get("name", "").strip()
+        seed = schedule.jitter_seed if schedule else self.reading.data.get("name", "").strip()
         is_other = not self.is_partial and schedule and spec.as_json() != schedule.spec
         instead_of = schedule if is_other else None
         try:
@@ -116,7 +112,7 @@ class Shown:
     def sentence(self) -> str:
         """What starts it, as far as that can be read."""
         spec = self.reading.times.readable
-        topics = Tags().to_python(self.reading.draft.own.get("topics", ""))
+        topics = Tags().to_python(self.reading.data.get("topics", ""))
         return in_words(spec, topics) if spec else ""
 
     @property
@@ -133,9 +129,7 @@ class Shown:
 
     def _time(self, at: datetime, due_at: datetime, note: str, skipped_by: str | None) -> Time:
         starts = self._clock(due_at) if due_at != at else ""
-        return Time(
-            at, self._clock(at), starts, f"left out on request of {skipped_by}" if skipped_by else note
-        )
+        return Time(at, self._clock(at), starts, f"skipped by {skipped_by}" if skipped_by else note)
 
     def _clock(self, at: datetime) -> str:
         return words.on_the_clock(at, self.zone).removesuffix(":00")
@@ -160,12 +154,12 @@ class Shown:
     @property
     def lanes(self) -> list[list[str]]:
         """The plan: groups one after the other."""
-        return [[card.texts.get("name", "").strip() or "?" for card in group] for group in self.cards]
+        return [[card.name or "?" for card in group] for group in self.cards]
 
     @property
     def is_long(self) -> bool:
         """A plan whose steps are opened one by one."""
-        return len(self.reading.draft.steps) > MOST_OPEN
+        return len(self.reading.steps) > MOST_OPEN
 
     @cached_property
     def cards(self) -> Any:

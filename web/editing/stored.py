@@ -1,59 +1,67 @@
-"""Schedules as drafts: one that is stored, a copy of it, or a new one."""
+"""Schedules as data of the editor's forms: a stored one, a copy, or a new one."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from django.http import QueryDict
 from django.utils import timezone
 
+from schedules.forms.sent import data_of, put
+from schedules.forms.spec_items import EXCLUDE, RULES
+from schedules.forms.times import BOUNDS, CLOCK, exclusions_data, rules_data
 from schedules.models import Schedule
 from schedules.revisions import records_of
 
-from .definition import BOUNDS, own_texts
-from .draft import Draft, numbered
-from .exclusions import exclusions_of
-from .rules import rules_of
-from .steps import shown
+from .data import take
+from .definition import DefinitionForm
+from .steps import PREFIX, data_of_steps
+
+# The runs left when the form was opened.
+REMAINING = "initial-remaining"
 
 
-def draft_of(schedule: Schedule) -> Draft:
-    """As it is stored; `token` and `seen` tell later what somebody else has changed meanwhile."""
-    marks = {"token": str(schedule.token), "seen": str(newest_record(schedule))}
-    return Draft(
-        own_texts(schedule) | marks,
-        rules_of(schedule.spec, schedule.calendars),
-        exclusions_of(schedule.spec),
-        numbered(map(shown, schedule.steps.select_related("template"))),
-    )
+def data_of_schedule(schedule: Schedule) -> QueryDict:
+    """Return the schedule as stored; `token` and `seen` tell later what others have changed meanwhile."""
+    data = _own_data(schedule)
+    data["token"], data["seen"] = str(schedule.token), str(newest_record(schedule))
+    put(data, rules_data(schedule.spec, schedule.calendars))
+    put(data, exclusions_data(schedule.spec))
+    put(data, data_of_steps(step.written() for step in schedule.steps.all()))
+    return data
 
 
-def copy_of(schedule: Schedule) -> Draft:
-    draft = draft_of(schedule)
-    own = {name: text for name, text in draft.own.items() if name not in ("token", "seen", "remaining_was")}
-    return Draft(
-        {**own, "name": f"Copy of {schedule.name}"[:200]}, draft.rules, draft.exclusions, draft.steps
-    )
+def data_of_copy(schedule: Schedule) -> QueryDict:
+    data = data_of_schedule(schedule)
+    del data["token"], data["seen"]
+    data[REMAINING] = ""
+    data["name"] = f"Copy of {schedule.name}"[:200]
+    return data
 
 
-def new_draft() -> Draft:
-    """In the time zone of whoever makes it."""
-    return Draft(own_texts(Schedule()) | {"time_zone": timezone.get_current_timezone_name()})
+def data_of_new() -> QueryDict:
+    """Return a new schedule in the time zone of the person who makes it."""
+    data = _own_data(Schedule())
+    data["time_zone"] = timezone.get_current_timezone_name()
+    return data
 
 
-def with_theirs(draft: Draft, part: str, schedule: Schedule) -> Draft:
-    """One part as it is stored; the rest as it was typed."""
-    if part not in (*Schedule.EDITABLE, "steps"):
-        return draft
-    theirs = draft_of(schedule)
+def take_theirs(data: QueryDict, part: str, schedule: Schedule) -> None:
+    """Replace one part with what is stored; the rest stays as it was typed."""
+    theirs = data_of_schedule(schedule)
     if part == "steps":
-        return replace(draft, steps=theirs.steps)
-    if part == "spec":
-        bounds = {name: theirs.own.get(name, "") for name in BOUNDS}
-        own = draft.own | bounds
-        return replace(draft, own=own, rules=theirs.rules, exclusions=theirs.exclusions)
-    names = {part, "remaining_was"} if part == "remaining" else {part}
-    kept = {name: text for name, text in draft.own.items() if name not in names}
-    return replace(draft, own=kept | {name: theirs.own[name] for name in names if name in theirs.own})
+        take(data, f"{PREFIX}-", theirs)
+    elif part == "spec":
+        take(data, f"{RULES}-", theirs)
+        take(data, f"{EXCLUDE}-", theirs)
+        put(data, {name: theirs.getlist(name) for name in (*CLOCK, *BOUNDS)})
+    elif part in Schedule.EDITABLE:
+        names = (part, REMAINING) if part == "remaining" else (part,)
+        put(data, {name: theirs.getlist(name) for name in names})
+
+
+def _own_data(schedule: Schedule) -> QueryDict:
+    data = QueryDict(mutable=True)
+    put(data, data_of(DefinitionForm(instance=schedule)))
+    return data
 
 
 def newest_record(schedule: Schedule) -> int:

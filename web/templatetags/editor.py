@@ -12,12 +12,13 @@ register = template.Library()
 
 @register.inclusion_tag("web/editor/_field.html", takes_context=True)
 def typed(context: Any, bound: forms.BoundField) -> dict[str, Any]:
-    """A field with what was typed, its help, and a place for what is wrong with it."""
+    """Draw a field with its value, help and errors."""
     errors, name, widget = context["shown"].errors_of(bound.html_name), bound.html_name, bound.field.widget
     return {
         "name": name,
         "label": bound.label,
         "help": bound.help_text,
+        "hidden": bound.as_hidden(only_initial=True) if bound.field.show_hidden_initial else "",
         "control": bound.as_widget() if widget.use_fieldset else control(bound, is_wrong=bool(errors)),
         "id": bound.auto_id,
         "errors": errors,
@@ -29,19 +30,12 @@ def typed(context: Any, bound: forms.BoundField) -> dict[str, Any]:
 
 @register.inclusion_tag("web/editor/_errors.html", takes_context=True)
 def complaints(context: Any, name: str) -> dict[str, Any]:
-    """The place for what is wrong with a part as a whole."""
+    """Draw the errors of a whole part of the form."""
     return {"name": name, "errors": context["shown"].errors_of(name)}
 
 
-@register.simple_tag
-def tick(bound: forms.BoundField) -> SafeString:
-    """A box among others, which have one place for what is wrong."""
-    shown = {"name": bound.html_name, "id": bound.auto_id, "checked": bool(bound.value())}
-    return format_html('<input type="checkbox"{}>', _attributes(shown))
-
-
 def control(bound: forms.BoundField, *, is_wrong: bool) -> SafeString:
-    """As the widget would draw it: a plan has hundreds, and a template for each takes its time."""
+    """Draw a widget without its template: a plan has hundreds of fields."""
     described = [f"help-{bound.html_name}"] if bound.help_text else []
     attrs: dict[str, Any] = {
         "name": bound.html_name,
@@ -75,7 +69,7 @@ def _options(choices: Any, value: Any) -> SafeString:
 
 
 def _attributes(attrs: Mapping[str, Any]) -> SafeString:
-    """True stands alone, False and None are left out."""
+    """Write attributes: True without a value, False and None not at all."""
     named = [(name, value) for name, value in attrs.items() if not isinstance(value, bool | None)]
     alone = [(name,) for name, value in attrs.items() if value is True]
     return format_html("{}{}", format_html_join("", ' {}="{}"', named), format_html_join("", " {}", alone))

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Template filters for numbers and short times."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def thousands(number: int | None) -> str:
 
 @register.filter
 def up_to(number: int, most: int) -> str:
-    """What was counted no further than that."""
+    """Return a count that stopped at `most`, such as “1,000+”."""
     return f"{number:,}" if number < most else f"{most:,}+"
 
 
 @register.filter
 def percent(part: float | None) -> str:
-    """Never 100 % while something is missing."""
+    """Return a percentage; only a part of 1 becomes 100 %."""
     if part is None:
         return words.NOTHING
     return f"{min(part * 100, 99.9):.1f} %" if part < 1 else "100 %"
@@ -40,9 +40,9 @@ def split(text: str) -> list[str]:
 
 @register.filter
 def clock_of(at: datetime, zone: tzinfo) -> SafeString:
-    """Short, for lists: in the reader's zone, without seconds where there are none.
+    """Return a short time for lists, in the user's zone, with seconds only if they are not zero.
 
-    Where the schedule has another zone, its time is shown on hover as well.
+    The title has the exact time, also in the schedule's zone if that differs.
     """
     local = timezone.localtime(at)
     shown = f"{local:%a %d %b %H:%M:%S}" if local.second else f"{local:%a %d %b %H:%M}"

@@ -1,3 +1,5 @@
+"""Template tags of all pages: times, badges, operations, forms and links."""
+
 from __future__ import annotations
 
 import json
@@ -28,13 +30,13 @@ register.filter("span", words.span)
 
 @register.filter
 def moment(at: datetime | None) -> SafeString:
-    """“in 4 min”; the exact time is shown when the pointer rests on it, and kept up to date by the page."""
+    """Return a relative time, such as “in 4 min”, kept current by the page, with the exact time as title."""
     return words.moment(at, now=clock.now())
 
 
 @register.filter
 def on_clock(at: datetime | None, zone: tzinfo | None = None) -> SafeString:
-    """The time in the reader's zone; where the schedule has another, its time is shown on hover."""
+    """Return the time in the user's zone; the title has it in the schedule's zone, if that differs."""
     if at is None:
         return SafeString(words.NOTHING)
     there = words.exact(at, zone) if zone and str(zone) != timezone.get_current_timezone_name() else ""
@@ -50,7 +52,7 @@ def as_json(value: Any) -> str:
 
 @register.inclusion_tag("web/_operations.html", takes_context=True)
 def operations(context: Any, target: Model, only: str = "", first: str = "") -> dict[str, Any]:
-    """Buttons for what this person may do with it; `only` names some, `first` the one that stands out."""
+    """Show the operations that the user may perform, or `only` some; `first` names the primary button."""
     request: HttpRequest = context["request"]
     wanted = only.split()
     found = [(o, url) for o, url in operations_of(request, target) if not wanted or o.name in wanted]
@@ -63,7 +65,7 @@ def operations(context: Any, target: Model, only: str = "", first: str = "") -> 
 
 @register.simple_tag(takes_context=True)
 def address(context: Any, **changed: Any) -> str:
-    """This page's address with other parameters."""
+    """Return the address of this page with other parameters."""
     return keyset.address(context["request"], **changed)
 
 
@@ -79,7 +81,7 @@ def can(context: Any, permission: str) -> bool:
 
 @register.simple_tag(takes_context=True)
 def in_admin(context: Any, target: Model) -> SafeString | str:
-    """A link to the raw row, for those who may see it there."""
+    """Return a link to the row in the admin, for users who may see it there."""
     user, meta = context["request"].user, target._meta
     if not (user.is_staff and user.has_perm(f"{meta.app_label}.view_{meta.model_name}")):
         return ""
@@ -94,7 +96,7 @@ def field(bound: Any) -> dict[str, Any]:
 
 @register.inclusion_tag("web/_mistakes.html")
 def mistakes(form: forms.BaseForm) -> dict[str, Any]:
-    """What is wrong with a form that was sent: it has the focus, and leads to each field."""
+    """Show the error summary of a form, which takes the focus and links to each field."""
     hidden = [str(error) for bound in form.hidden_fields() for error in bound.errors]
     return {"mistakes": mistakes_of(form), "general": [*map(str, form.non_field_errors()), *hidden]}
 
@@ -106,6 +108,6 @@ def _with_back(url: str, request: HttpRequest) -> str:
 
 
 def _here(request: HttpRequest) -> str:
-    """The address of the page, also for a part of it that is asked for on its own."""
+    """Return the address of the page, also when only a part is requested."""
     shown_on = request.htmx.current_url_abs_path if is_htmx(request) else None  # type: ignore[attr-defined]
     return shown_on or request.get_full_path()

@@ -1,3 +1,5 @@
+"""Pages of the user's own account: sign-in, password and time zone."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -22,7 +24,7 @@ from web.time_zone import chosen_zone, remember, zone_for
 
 
 class Login(LoginView):
-    """Whoever is signed in already goes on to where they wanted to go."""
+    """The sign-in page, which sends users who are already signed in to their destination."""
 
     template_name = "web/login.html"
     authentication_form = SignInForm
@@ -45,7 +47,7 @@ class Login(LoginView):
 class TimeZoneForm(forms.Form):
     time_zone = forms.ChoiceField(
         choices=lambda: [(zone, zone) for zone in time_zones()],
-        help_text="Pages show and read times in it. Schedules keep their own.",
+        help_text="Pages show and read times in this time zone. Schedules keep their own.",
         error_messages={"invalid_choice": "Choose a time zone from the list, such as Europe/London."},
     )
 
@@ -59,7 +61,7 @@ def time_zone(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return render(request, "web/time_zone.html", {"title": "Your time zone", "form": form, "back": back})
     zone = form.cleaned_data["time_zone"]
-    messages.success(request, f"Times are shown in {zone} in this browser.")
+    messages.success(request, f"This browser now shows times in {zone}.")
     answer = redirect(back)
     remember(answer, zone)
     return answer
@@ -78,5 +80,5 @@ def password(request: HttpRequest) -> HttpResponse:
     form.save()
     # All other browsers are signed out; this one goes on.
     update_session_auth_hash(request, form.user)
-    messages.success(request, "Your password is changed.")
+    messages.success(request, "Your password has been changed.")
     return redirect("web:home")

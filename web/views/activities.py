@@ -1,3 +1,5 @@
+"""Pages of activities: the list, and one activity with its output and items."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -20,12 +22,11 @@ from execution.models import WorkerTask
 from execution.queue.waits import reasons
 from schedules.registry import step_types
 from text.words import as_json, said
+from web.filters import SearchField, TimesForm, search_box
 from web.keyset import OLDER, Pages, address, look_back, newest_first
 from web.operating import register
 from web.output import download, follow, items_page, output_page
 from web.page import fragment, is_asked_by, page, version_of
-from web.search import SearchField, search_box
-from web.times import TimesForm
 from workflows.models import Run, Topic, Workflow
 from workflows.models.run import LARGE
 from workflows.steps import HandlerStep
@@ -36,10 +37,10 @@ CHANGES = "changes"
 REACH = 50_000
 MOST_PARTS = 200
 REASONS_SECONDS = 15
-# As the index of what is open has it: SQLite takes that only for a condition in the same words.
+# The condition of the partial index; SQLite uses the index only for the same text.
 OPEN = "('pending', 'in_progress')"
 UNREAD = ("traceback", "result", "details")
-# The pages of what activities are about.
+# The URL names of the pages of targets.
 PAGES = {
     "schedule": "schedule",
     "execution": "execution",
@@ -54,7 +55,7 @@ PAGES = {
     "run": "run",
     "event": "event",
 }
-# Their pages have a name in the address, and no number.
+# Targets whose pages have a slug in the address instead of a number.
 NAMED: dict[str, type[Workflow | Topic]] = {"workflow": Workflow, "topic": Topic}
 
 register(
@@ -68,17 +69,17 @@ class ActivityFilters(TimesForm):
     q = search_box("Name, message or error")
     status = forms.ChoiceField(label="State", required=False)
     operation = forms.ChoiceField(required=False)
-    target_type = forms.ChoiceField(label="Of", required=False)
+    target_type = forms.ChoiceField(label="Type", required=False)
     initiator_type = forms.ChoiceField(
-        label="Asked for by",
+        label="Requested by",
         required=False,
         choices=[
-            ("", "Anybody"),
+            ("", "Anyone"),
             *[("user", "A person"), ("token", "An API token"), ("schedule", "A schedule")],
-            ("system", "JIM itself"),
+            ("system", "JIM"),
         ],
     )
-    initiator = SearchField(label="Their name")
+    initiator = SearchField(label="Requester's name")
     idle = forms.BooleanField(label="Include runs that found nothing to do", required=False)
     target_id = SearchField(widget=forms.HiddenInput)
     field_order = (
@@ -93,7 +94,7 @@ class ActivityFilters(TimesForm):
         self._choose(
             "operation",
             [
-                (CHANGES, "changes (all but runs)"),
+                (CHANGES, "all changes"),
                 *((name, name) for name in sorted(vocabulary.operations())),
             ],
         )
@@ -105,17 +106,17 @@ class ActivityFilters(TimesForm):
 
 @page(VIEW)
 def activities_list(request: HttpRequest) -> HttpResponse:
-    shown = _list(request)
+    context = _list_context(request)
     if is_asked_by(request, "rows"):
-        return fragment(request, "web/activities/_rows.html", shown, version=shown["version"])
-    return render(request, "web/activities/list.html", {"title": "Activities", **shown})
+        return fragment(request, "web/activities/_rows.html", context, version=context["version"])
+    return render(request, "web/activities/list.html", {"title": "Activities", **context})
 
 
-def _list(request: HttpRequest) -> dict[str, Any]:
+def _list_context(request: HttpRequest) -> dict[str, Any]:
     form = ActivityFilters(request.GET)
     form.is_valid()
     wanted = {name: value for name, value in form.cleaned_data.items() if value}
-    pages = _found(request, wanted)
+    pages = _find_activities(request, wanted)
     return {
         "form": form,
         "is_filtered": bool(wanted),
@@ -128,8 +129,8 @@ def _list(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _found(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Activity]:
-    """What is open, and what is about one target, is found on an index; the rest is looked for."""
+def _find_activities(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Activity]:
+    """Find a page of activities: by index for open ones or one target, else by searching back."""
     rows = Activity.objects.seen_by(request.user.has_perm).defer(*UNREAD).filter(_condition(wanted))
     if not wanted:
         # Workflows that look for work every few seconds would fill the list with runs that found none.
@@ -179,7 +180,7 @@ def activity(request: HttpRequest, pk: int) -> HttpResponse:
     parts = row.children.defer(*UNREAD).order_by("step_index", "line", "attempt")[: MOST_PARTS + 1]
     context = {
         "title": row.target_name,
-        **Look.at(row).shown(),
+        **LiveActivity.at(row).context(),
         **output_page(request, [row], is_final=row.is_final),
         **items_page(request, ActivityItem.objects.filter(activity=row)),
         "parts": list(parts),
@@ -193,11 +194,11 @@ def activity(request: HttpRequest, pk: int) -> HttpResponse:
 @page(VIEW)
 def activity_live(request: HttpRequest, pk: int) -> HttpResponse:
     [row] = _one(request, pk)
-    look = Look.at(row)
-    if not row.is_final and request.GET.get("version") == look.version:
+    live = LiveActivity.at(row)
+    if not row.is_final and request.GET.get("version") == live.version:
         return HttpResponse(status=204)
     return fragment(
-        request, "web/activities/_live.html", look.shown(), version=look.version, is_final=row.is_final
+        request, "web/activities/_live.html", live.context(), version=live.version, is_final=row.is_final
     )
 
 
@@ -217,12 +218,14 @@ def _one(request: HttpRequest, pk: int, *, whole: bool = False) -> list[Any]:
     rows = with_last_lines(found).select_related("parent__execution", "execution")
     rows = rows.defer("parent__execution__plan", "execution__plan", *(f"parent__{name}" for name in UNREAD))
     if not (one := list(rows if whole else rows.defer("result", "details"))):
-        raise Http404(f"There is no activity {pk}.")
+        raise Http404(f"Activity {pk} does not exist.")
     return one
 
 
 @dataclass(frozen=True)
-class Look:
+class LiveActivity:
+    """An activity with its attempts, its task and its workflow run, as its page shows it."""
+
     row: Any
     chain: list[Activity]
     task: WorkerTask | None
@@ -230,20 +233,20 @@ class Look:
     now: datetime
 
     @classmethod
-    def at(cls, row: Any) -> Look:
+    def at(cls, row: Any) -> LiveActivity:
         chain, tasks, runs = together(row.attempts(), _tasks(row), _runs(row))
         return cls(row, chain or [row], next(iter(tasks), None), next(iter(runs), None), clock.now())
 
     @property
     def version(self) -> str:
-        """Why it waits may change as well: that is found out now and then."""
+        """Return the version; while pending it changes every few seconds, as the reason may."""
         row, told = self.row, [(each.pk, each.status) for each in self.chain]
         age = int(self.now.timestamp() / REASONS_SECONDS) if row.status == Activity.Status.PENDING else 0
         task = self.task and (self.task.status, self.task.cancel_requested_at, self.task.priority)
         return version_of(row.status, row.progress_done, row.message, task, age, told)
 
-    def shown(self) -> dict[str, Any]:
-        """What changes while it runs."""
+    def context(self) -> dict[str, Any]:
+        """Return the context of the part that polls."""
         row, task = self.row, self.task
         return {
             "activity": row,
@@ -260,7 +263,7 @@ class Look:
 
 
 def _tasks(row: Activity) -> QuerySet[WorkerTask]:
-    """Its place in the queue, while it has one."""
+    """Select the task of the attempt, while it is in the queue."""
     if row.is_final or row.task_key is None:
         return WorkerTask.objects.none()
     tasks = WorkerTask.objects.filter(activity=row.pk).select_related("execution", "worker")
@@ -268,13 +271,13 @@ def _tasks(row: Activity) -> QuerySet[WorkerTask]:
 
 
 def _execution(row: Activity) -> Any:
-    """The one whose record it is, or that it is a part of."""
+    """Return the execution that the activity records or belongs to."""
     own = getattr(row, "execution", None)
     return own or (getattr(row.parent, "execution", None) if row.parent else None)
 
 
 def _runs(row: Activity) -> QuerySet[Run]:
-    """The run of a workflow's handler that it is the record of."""
+    """Select the workflow run that the activity records."""
     if row.task_key is None or row.target_type != HandlerStep.name:
         return Run.objects.none()
     rows = Run.objects.filter(key=row.task_key).select_related("handler", "workflow")
@@ -282,7 +285,7 @@ def _runs(row: Activity) -> QuerySet[Run]:
 
 
 def target_url(activity: Activity) -> str:
-    """Empty if it has none: most targets are steps, whose page is the activity's own."""
+    """Return the address of the target's page; empty for steps, whose page is the activity's own."""
     if named := NAMED.get(activity.target_type):
         known: Workflow | Topic | None = named.objects.filter(pk=activity.target_id).first()
         return known.get_absolute_url() if known else ""

@@ -1,3 +1,5 @@
+"""Pages of backfills."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,7 +16,7 @@ from web import operating
 from web.keyset import address, newest_first
 from web.page import fragment, is_asked_by, page, version_of
 
-from .ledger import told, with_executions
+from .ledger import occurrence_rows, with_executions
 from .schedule import about
 from .schedule import find as find_schedule
 
@@ -47,7 +49,7 @@ def backfill(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _news(request: HttpRequest, found: Any) -> HttpResponse:
-    """Its times are looked up only if something has changed."""
+    """Answer the polling part; its times are looked up only after a change."""
     shown, template = _progress(found), "web/schedule/_backfill_progress.html"
     if not shown["is_final"] and request.GET.get("version") == shown["version"]:
         return HttpResponse(status=204)
@@ -56,7 +58,7 @@ def _news(request: HttpRequest, found: Any) -> HttpResponse:
 
 
 def _find(pk: int) -> Any:
-    """With what a poll would have to ask for besides."""
+    """Return the backfill with its counts, in one query."""
     running = Execution.objects.in_progress().filter(schedule=OuterRef("schedule"))
     mine = running.filter(occurrence__backfill=OuterRef("pk")).order_by().values("status")
     rows = Backfill.objects.with_waiting().annotate(
@@ -66,16 +68,16 @@ def _find(pk: int) -> Any:
     rows = rows.select_related("schedule").defer("schedule__last_result")
     found = rows.filter(pk=pk).first() if pk < 2**63 else None
     if found is None:
-        raise Http404(f"There is no backfill {pk}.")
+        raise Http404(f"Backfill {pk} does not exist.")
     return found
 
 
 def _times(request: HttpRequest, backfill: Any) -> dict[str, Any]:
-    """One page of them, with what each waits for now."""
+    """Return the context of one page of its times."""
     pages = newest_first(request, with_executions(backfill.occurrences.all()))
     return {
         "pages": pages,
-        "told": told(pages.rows, running=backfill.running_now),
+        "occurrences": occurrence_rows(pages.rows, running=backfill.running_now),
         "zone": backfill.schedule.zone,
         "here": address(request),
     }
@@ -88,8 +90,8 @@ def _progress(backfill: Any) -> dict[str, Any]:
         (at.running, "running"),
         (at.waiting, "waiting"),
         (at.not_started, "not started"),
-        (at.passed - at.added, "not wanted"),
-        (at.total - at.passed, "not looked at yet"),
+        (at.passed - at.added, "filtered out"),
+        (at.total - at.passed, "not reached yet"),
     )
     is_open = backfill.status == Backfill.Status.OPEN
     is_waiting = at.waiting > 0 and backfill.status == Backfill.Status.DONE

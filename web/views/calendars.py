@@ -1,3 +1,5 @@
+"""Pages of shared calendars."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -28,8 +30,8 @@ CHANGES_SHOWN = 10
 NewCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("name", "description", "excluded"))
 EditCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("description", "excluded"))
 ABOUT = (
-    "Times at which nothing runs that refers to it: public holidays, the days between the years, a "
-    "maintenance window. Schedules name it under “Except”."
+    "A calendar lists times at which schedules do not run, such as public holidays or a maintenance window. "
+    "Schedules name it under “Except”."
 )
 
 operating.register(SharedCalendar, view_permission="schedules.view_sharedcalendar")
@@ -74,7 +76,7 @@ def new(request: HttpRequest) -> HttpResponse:
     made = save(form, lambda given: SharedCalendar.objects.define(**_fields(given), initiator=by, now=now))
     if made is None:
         return _form(request, form, title="New calendar")
-    messages.success(request, f"“{made}” is there: name it in a schedule under “Except”.")
+    messages.success(request, f"Created “{made}”. To use it, name it in a schedule under “Except”.")
     return redirect(made)
 
 
@@ -89,7 +91,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
         saved, conflict = None, overtaken(form, found, other)
     if saved is None:
         return _form(request, form, title=f"Edit {found}", calendar=found, conflict=conflict)
-    messages.success(request, f"“{found}” is saved.")
+    messages.success(request, f"Saved “{found}”.")
     return redirect(found)
 
 

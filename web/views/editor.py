@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 
@@ -15,13 +15,13 @@ from operations.initiator import Initiator
 from schedules import permissions
 from schedules.models import Conflict, Schedule
 from web.editing.commands import apply
-from web.editing.draft import Draft
+from web.editing.data import cleaned
+from web.editing.edit_conflict import reconciled
 from web.editing.places import warnings_of
-from web.editing.reading import Reading, prepared
-from web.editing.rivalry import reconciled
+from web.editing.reading import Reading
 from web.editing.saving import save
 from web.editing.shown import Shown, checked
-from web.editing.stored import copy_of, draft_of, new_draft, with_theirs
+from web.editing.stored import data_of_copy, data_of_new, data_of_schedule, take_theirs
 from web.page import form_page, is_htmx, page
 
 
@@ -29,7 +29,7 @@ from web.page import form_page, is_htmx, page
 def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         return _answer(request, None)
-    return _show(request, Shown(_read(new_draft(), None), is_checked=False))
+    return _show(request, Shown(_read(data_of_new(), None), is_checked=False))
 
 
 @page("schedules.add_schedule")
@@ -37,7 +37,7 @@ def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
     if not request.user.has_perm("schedules.view_schedule"):
         raise PermissionDenied("This needs the permission “schedules.view_schedule”.")
     original = get_object_or_404(Schedule, pk=pk)
-    return _show(request, Shown(_read(copy_of(original), None), is_checked=False))
+    return _show(request, Shown(_read(data_of_copy(original), None), is_checked=False))
 
 
 @form_page("schedules.change_schedule")
@@ -48,32 +48,32 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
         return HttpResponseRedirect(schedule.get_absolute_url())
     if request.method == "POST":
         return _answer(request, schedule)
-    return _show(request, Shown(_read(draft_of(schedule), schedule), is_checked=True))
+    return _show(request, Shown(_read(data_of_schedule(schedule), schedule), is_checked=True))
 
 
 def _answer(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
-    draft, command = Draft.read(request.POST), request.POST.get("do", "")
-    is_checked = command == "save" or bool(draft.own.get("checked"))
+    data, command = cleaned(request.POST), request.POST.get("do", "")
+    is_checked = command == "save" or bool(data.get("checked"))
     if command == "save":
-        return _save(request, draft, schedule)
+        return _save(request, data, schedule)
     if command == "preview":
-        shown = Shown(_read(draft, schedule), is_checked=is_checked)
+        shown = Shown(_read(data, schedule), is_checked=is_checked)
         return render(request, "web/editor/_preview.html", _context(request, shown))
     if command == "check":
         knows_code = request.user.has_perm(permissions.DEFINE_CODE)
-        return _show(request, checked(_read(draft, schedule), knows_code=knows_code))
+        return _show(request, checked(_read(data, schedule), knows_code=knows_code))
     verb, _, part = command.partition(".")
     if verb == "take" and schedule is not None:
-        changed, said = with_theirs(draft, part, schedule), "Taken over as somebody else saved it."
+        take_theirs(data, part, schedule)
+        said = "Replaced with the stored version."
     else:
-        known, templates = prepared(draft, schedule=schedule)
-        changed, said = apply(known, command, templates)
-    return _show(request, Shown(_read(changed, schedule), is_checked=is_checked, said=said))
+        said = apply(data, command)
+    return _show(request, Shown(_read(data, schedule), is_checked=is_checked, said=said))
 
 
-def _save(request: HttpRequest, draft: Draft, schedule: Schedule | None) -> HttpResponse:
+def _save(request: HttpRequest, data: QueryDict, schedule: Schedule | None) -> HttpResponse:
     assert request.user.is_authenticated
-    reading = _read(draft, schedule)
+    reading = _read(data, schedule)
     saved: Schedule | None = None
     if reading.is_right:
         try:
@@ -82,7 +82,7 @@ def _save(request: HttpRequest, draft: Draft, schedule: Schedule | None) -> Http
         except Conflict as conflict:
             assert schedule is not None
             schedule.refresh_from_db()
-            # Whoever saves again has seen what the others did.
+            # Saving again is a decision: the page now shows what the others did.
             reading = _read(reconciled(reading, token=conflict.token), schedule)
     if saved is None:
         return _show(request, Shown(reading, is_checked=True))
@@ -92,8 +92,8 @@ def _save(request: HttpRequest, draft: Draft, schedule: Schedule | None) -> Http
     return HttpResponseRedirect(saved.get_absolute_url())
 
 
-def _read(draft: Draft, schedule: Schedule | None) -> Reading:
-    return Reading(draft, schedule=schedule, now=clock.now())
+def _read(data: QueryDict, schedule: Schedule | None) -> Reading:
+    return Reading(data, schedule=schedule, now=clock.now())
 
 
 def _show(request: HttpRequest, shown: Shown) -> HttpResponse:

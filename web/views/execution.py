@@ -1,3 +1,5 @@
+"""The page of one execution, with its steps, output, items, data and audit records."""
+
 from __future__ import annotations
 
 import json
@@ -18,7 +20,7 @@ from execution.history import usual_duration_of
 from execution.models import Execution, WorkerTask
 from execution.progress import ExecutionProgress, Timing
 from execution.queue.waits import reasons
-from execution.steps.binding import Shown, shown
+from execution.steps.binding import FilledConfig, shown
 from web import gantt
 from web.output import download, follow, items_page, output_page
 from web.page import fragment, page, version_of
@@ -37,9 +39,9 @@ TABS = {
 FOR_READERS = ("output", "items", "data", "audit")
 MOST_ATTEMPTS = 1_000
 MOST_AUDITED = 100
-# Several steps may take the same long result.
+# Several steps may have the same long input.
 MOST_INPUT = 20_000
-# A running bar is drawn anew once it has grown by this share.
+# A running bar is redrawn once it has grown by this factor.
 GROWTH = 1.03
 
 
@@ -76,9 +78,10 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(VIEW)
 def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
-    """One query: the plan is not needed, and what the page has learnt about the schedule it says again.
+    """Answer the polling part of the page with one query while nothing has changed.
 
-    Why steps are pending is asked only if something has changed, and now and then.
+    The request repeats the usual duration, and the plan is not needed. Why steps are pending is looked
+    up only after a change, and every few seconds.
     """
     attempts = list(
         Activity.objects.filter(parent__in=Execution.objects.filter(pk=pk).values("activity"))
@@ -88,7 +91,7 @@ def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
         .order_by("step_index", "line", "attempt")[:MOST_ATTEMPTS]
     )
     if not attempts:
-        raise Http404(f"There is no execution {pk} with steps.")
+        raise Http404(f"Execution {pk} does not exist or has no steps.")
     root = attempts[0].parent
     assert root is not None
     row = root.execution
@@ -96,7 +99,7 @@ def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
     is_final = row.status != Execution.Status.IN_PROGRESS
     if not is_final and request.GET.get("version") == _version(row, attempts, clock.now()):
         return HttpResponse(status=204)
-    context = _live(request, row, attempts, tab=tab, usual=_told_usual(request))
+    context = _live(request, row, attempts, tab=tab, usual=_usual_duration(request))
     context["is_changed"] = request.GET.get("state") != " ".join(context["states"])
     return fragment(
         request, "web/executions/_live.html", context, version=context["version"], is_final=is_final
@@ -105,7 +108,7 @@ def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(READ)
 def execution_output(request: HttpRequest, pk: int) -> HttpResponse:
-    """What was said since the last time."""
+    """Answer with the lines written since the last request."""
     status, root = _status_and_root(pk)
     attempts = with_last_lines(attempts_of(root)).order_by("pk")[:MOST_ATTEMPTS]
     return follow(request, list(attempts), is_final=status != Execution.Status.IN_PROGRESS)
@@ -122,14 +125,14 @@ def _execution(pk: int) -> Execution:
     rows = Execution.objects.select_related("activity", "occurrence__backfill", "schedule", "retry_of")
     row = rows.defer("retry_of__plan").filter(pk=pk).first()
     if row is None:
-        raise Http404(f"There is no execution {pk}.")
+        raise Http404(f"Execution {pk} does not exist.")
     return row
 
 
 def _status_and_root(pk: int) -> tuple[str, int]:
     found = Execution.objects.filter(pk=pk).values_list("status", "activity").first()
     if found is None:
-        raise Http404(f"There is no execution {pk}.")
+        raise Http404(f"Execution {pk} does not exist.")
     return found
 
 
@@ -145,7 +148,7 @@ def _live(
     tab: str,
     usual: timedelta | None,
 ) -> dict[str, Any]:
-    """What changes while it runs."""
+    """Return the context of the part that polls."""
     now = clock.now()
     progress = ExecutionProgress.of(attempts)
     timing = Timing(row.started_at, row.finished_at, usual, now)
@@ -159,7 +162,7 @@ def _live(
         "is_final": row.finished_at is not None,
         "who": who(row),
         "elapsed": timing.elapsed,
-        # A cancel closes all that waits but clean-up.
+        # After a cancel, only clean-up steps are still pending.
         "clean_up": [each.target_name for each in last.values() if each.status == Activity.Status.PENDING],
         "usual": usual,
         "usual_seconds": round(usual.total_seconds(), 3) if usual else "",
@@ -177,17 +180,17 @@ def _live(
 
 
 class Pending(NamedTuple):
-    """When a step is tried again, or else why it has not begun."""
+    """The time of a step's next attempt, or the reason why the step has not started."""
 
     next_try: datetime | None = None
     why: str = ""
 
 
 def _pending(row: Execution, attempts: Sequence[Activity], now: datetime) -> dict[int, Pending]:
-    """By line; asked for only if something is."""
+    """Return what pending steps wait for, by line."""
     if not any(each.status == Activity.Status.PENDING for each in attempts):
         return {}
-    # What has begun waits by itself, and says so.
+    # Tasks that have started and wait report the reason themselves.
     unclaimed = WorkerTask.objects.unclaimed().filter(execution=row.pk, begun_at=None)
     tasks = list(unclaimed.select_related("worker", "execution").defer("execution__plan"))
     later = [each for each in tasks if each.failures + each.crashes and each.available_at > now]
@@ -200,7 +203,7 @@ def _pending(row: Execution, attempts: Sequence[Activity], now: datetime) -> dic
 def _groups(
     attempts: Sequence[Activity], pending: Mapping[int, Pending]
 ) -> list[tuple[int, list[tuple[list[Activity], Pending]]]]:
-    """By group and step, the attempts with the newest first, and what the step waits for."""
+    """Return groups of steps; each step has its attempts, newest first, and what it waits for."""
     groups: dict[int, dict[int, list[Activity]]] = defaultdict(lambda: defaultdict(list))
     for attempt in attempts:
         groups[attempt.step_index or 0][attempt.line or 0].insert(0, attempt)
@@ -211,7 +214,7 @@ def _groups(
 
 
 def _version(row: Execution, attempts: Sequence[Activity], now: datetime) -> str:
-    """Why steps are pending may change as well: that is found out now and then."""
+    """Return the version; while steps are pending it changes every few seconds, as the reasons may."""
     told = [
         (each.pk, each.status, each.progress_done, each.progress_total, each.message) for each in attempts
     ]
@@ -222,7 +225,7 @@ def _version(row: Execution, attempts: Sequence[Activity], now: datetime) -> str
     return version_of(row.status, row.cancel_requested_at, row.current_index, age, reasons_age, told)
 
 
-def _told_usual(request: HttpRequest) -> timedelta | None:
+def _usual_duration(request: HttpRequest) -> timedelta | None:
     try:
         usual = float(request.GET.get("usual", ""))
     except ValueError:
@@ -231,7 +234,7 @@ def _told_usual(request: HttpRequest) -> timedelta | None:
 
 
 def _lag(row: Execution) -> timedelta | None:
-    """How long after its time it started; a retry or a backfill stands for a time long ago."""
+    """Return the delay of an automatic start; retries and backfills have none."""
     if row.occurrence is None or row.source != "auto":
         return None
     return max(row.started_at - row.occurrence.planned_at, timedelta(0))
@@ -243,7 +246,7 @@ def _output(request: HttpRequest, row: Execution) -> dict[str, Any]:
 
 
 def _data(row: Execution) -> dict[str, Any]:
-    """What each step was given and what it returned, in the order of the plan."""
+    """Return the input and the result of each step, in the order of the plan."""
     rows = list(Activity.objects.filter(parent=row.activity_id).defer("traceback").order_by("attempt"))
     by_line = {attempt.line: attempt for attempt in rows}
     by_key = {attempt.task_key: attempt for attempt in rows if attempt.task_key}
@@ -255,13 +258,11 @@ def _data(row: Execution) -> dict[str, Any]:
     return {"data": data, "last_result": _pretty(row.last_result) if row.last_result is not None else ""}
 
 
-def _step_data(step: Mapping[str, Any], given: Shown, last: Activity | None) -> dict[str, Any]:
+def _step_data(step: Mapping[str, Any], given: FilledConfig, last: Activity | None) -> dict[str, Any]:
     config, template = _pretty(given.config), _pretty(step.get("config"))
     return {
         "step": step,
-        "config": config
-        if len(config) <= MOST_INPUT
-        else f"{config[:MOST_INPUT]}\n… cut here: it is longer.",
+        "config": config if len(config) <= MOST_INPUT else f"{config[:MOST_INPUT]}\n… truncated",
         "template": template if template != config else "",
         "missing": list(given.missing.items()),
         "last": last,

@@ -1,3 +1,5 @@
+"""The list of executions."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,11 +15,10 @@ from database import clock
 from execution.models import Execution
 from schedules.models import Occurrence, Schedule
 from text.numbers import whole_number
+from web.filters import TimesForm, search_box
 from web.keyset import OLDER, Pages, address, look_back, newest_first
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
-from web.search import search_box
-from web.times import TimesForm
 
 VIEW = "execution.view_execution"
 REACH = 20_000
@@ -27,7 +28,7 @@ STATES = {
     "late": "late",
     "completed": "completed",
     "failed": "failed",
-    "partial": "failed in part",
+    "partial": "partly failed",
     "cancelled": "cancelled",
 }
 
@@ -35,7 +36,7 @@ register(Execution, view_permission=VIEW)
 
 
 class ExecutionFilters(TimesForm):
-    q = search_box("Name, or number")
+    q = search_box("Name or number")
     state = forms.ChoiceField(required=False, choices=[("", "Any"), *STATES.items()])
     source = forms.ChoiceField(
         required=False,
@@ -47,17 +48,17 @@ class ExecutionFilters(TimesForm):
 
 @page(VIEW)
 def executions(request: HttpRequest) -> HttpResponse:
-    shown = _shown(request)
+    context = _list_context(request)
     if is_asked_by(request, "rows"):
-        return fragment(request, "web/executions/_rows.html", shown, version=shown["version"])
-    return render(request, "web/executions/list.html", {"title": "Executions", **shown})
+        return fragment(request, "web/executions/_rows.html", context, version=context["version"])
+    return render(request, "web/executions/list.html", {"title": "Executions", **context})
 
 
-def _shown(request: HttpRequest) -> dict[str, Any]:
+def _list_context(request: HttpRequest) -> dict[str, Any]:
     form = ExecutionFilters(request.GET)
     form.is_valid()
     wanted = {name: value for name, value in form.cleaned_data.items() if value}
-    pages = _found(request, wanted)
+    pages = _find_executions(request, wanted)
     of = Schedule.objects.filter(pk=wanted["schedule"]).first() if "schedule" in wanted else None
     return {
         "form": form,
@@ -71,8 +72,8 @@ def _shown(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _found(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Execution]:
-    """Those of one schedule, and those that run, are found on an index; others are looked for."""
+def _find_executions(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Execution]:
+    """Find a page of executions: by index for one schedule or running ones, else by searching back."""
     rows = Execution.objects.with_progress().select_related("activity", "occurrence", "schedule")
     rows = rows.defer("activity__traceback", "activity__result", "activity__details", "plan", "last_result")
     rows = rows.filter(_condition(wanted))
@@ -115,7 +116,7 @@ def _row(execution: Any) -> dict[str, Any]:
 
 
 def states(execution: Execution, *, has_successes: bool) -> list[str]:
-    """What its badges say."""
+    """Return the states that its badges show."""
     is_partial = execution.status == Execution.Status.FAILED and has_successes
     is_late = execution.is_late(clock.now())
     has_warnings = execution.activity.status == Activity.Status.COMPLETE_WITH_WARNING

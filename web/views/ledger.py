@@ -1,4 +1,4 @@
-"""What became of each time of a schedule, and why."""
+"""Pages of one schedule: the ledger of its occurrences, and “Why?”."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from database import clock
-from schedules.fates import in_the_way, reason_in_short
 from schedules.inquiries import WhyForm
 from schedules.models import Occurrence, Schedule
 from schedules.models.occurrence import OccurrenceQuerySet, named_time
+from schedules.outcomes import in_the_way, reason_in_short
 from web.keyset import newest_first
 from web.page import page
 
@@ -31,7 +31,7 @@ def ledger(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         **about(request, schedule, "ledger"),
         "pages": pages,
-        "told": told(pages.rows, running=running_now(schedule)),
+        "occurrences": occurrence_rows(pages.rows, running=running_now(schedule)),
         "statuses": Occurrence.Status.values,
         "sources": Occurrence.Source.values,
         "status": status,
@@ -42,7 +42,7 @@ def ledger(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page("schedules.view_schedule")
 def why(request: HttpRequest, pk: int) -> HttpResponse:
-    """Why it ran at a time, or did not, or whether it will."""
+    """Explain why the schedule ran or did not run at a time, or whether it will."""
     schedule = find(pk)
     form = WhyForm.asked(request, schedule)
     answer = schedule.why(form.cleaned_data["at"], now=clock.now()) if form.is_valid() else None
@@ -57,14 +57,14 @@ def with_executions(rows: OccurrenceQuerySet) -> OccurrenceQuerySet:
 
 
 def running_now(schedule: Schedule) -> int | None:
-    """The first of its executions that has not ended: what waits, waits for that."""
+    """Return the id of the oldest running execution, for which pending occurrences wait."""
     running: int | None = (
         schedule.executions.in_progress().order_by("pk").values_list("pk", flat=True).first()
     )
     return running
 
 
-def told(rows: list[Occurrence], *, running: int | None) -> list[dict[str, Any]]:
+def occurrence_rows(rows: list[Occurrence], *, running: int | None) -> list[dict[str, Any]]:
     now = clock.now()
     return [
         {

@@ -1,3 +1,5 @@
+"""Pages of limits and pools."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -28,12 +30,12 @@ operating.register(Limit, view_permission="execution.view_limit")
 
 @page("execution.view_limit")
 def limits(request: HttpRequest) -> HttpResponse:
-    return render(request, "web/limits.html", {"title": "Limits and pools", **_now()})
+    return render(request, "web/limits.html", {"title": "Limits and pools", **_limits_context()})
 
 
 @page("execution.view_limit")
 def limits_now(request: HttpRequest) -> HttpResponse:
-    now = _now()
+    now = _limits_context()
     return fragment(request, "web/_limits.html", now, version=now["version"])
 
 
@@ -67,7 +69,7 @@ def edit(request: HttpRequest, key: str) -> HttpResponse:
     form = EditLimit(request.POST or None, instance=get_object_or_404(Limit, pk=key))
     if save(form, lambda given: _edit(request, found, given)) is None:
         return _form(request, form, title=f"Edit {found}", limit=found)
-    messages.success(request, f"“{found}” is saved.")
+    messages.success(request, f"Saved “{found}”.")
     return redirect(found)
 
 
@@ -77,19 +79,19 @@ def _edit(request: HttpRequest, found: Limit, given: dict[str, Any]) -> Limit:
 
 
 def _form(request: HttpRequest, form: Any, *, title: str, limit: Limit | None = None) -> HttpResponse:
-    about = "How many tasks with this key run at once, whoever runs them. What runs already goes on."
+    about = "How many tasks with this key may run at once, on all workers. Running tasks are not stopped."
     context = {"title": title, "about": about, "form": form, "target": limit, "list": "web:limits"}
     return render(request, "web/form.html", context)
 
 
-def _now() -> dict[str, Any]:
+def _limits_context() -> dict[str, Any]:
     seen = Occupancy.at(clock.now())
     told = [(used.limit.definition(), used.limit.key, used.running, used.waiting) for used in seen.limits]
     return {"rows": seen.limits, "pools": seen.pools, "version": version_of(told, seen.pools)}
 
 
 def _holders(found: Limit) -> list[WorkerTask]:
-    """Those that run with its key: no more than there are seats."""
+    """Return the running tasks that count towards the limit."""
     running = WorkerTask.objects.processing().filter(worker__isnull=False, limit_keys__contains=found.key)
     tasks = running.select_related("worker", "execution").defer("execution__plan").order_by("claimed_at")
     return [t for t in tasks if found.key in t.limit_keys.split(SEPARATOR)][:HOLDERS_SHOWN]

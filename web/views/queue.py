@@ -1,3 +1,5 @@
+"""The page of the queue."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -16,10 +18,10 @@ from execution.models import Limit, Worker, WorkerTask
 from execution.queue.turns import MOST_COUNTED, STATES, depths, in_turn
 from execution.queue.waits import Waits
 from text.numbers import whole_number
+from web.filters import SearchField
 from web.keyset import address
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
-from web.search import SearchField
 from workflows.models import Run
 from workflows.models.run import LARGE
 from workflows.steps import HandlerStep
@@ -41,18 +43,20 @@ class QueueFilters(forms.Form):
 
 @page(VIEW)
 def queue(request: HttpRequest) -> HttpResponse:
-    """Why tasks wait is found out anew when one of them has moved, and now and then."""
-    look = Look.of(request)
+    """Show the queue; reasons for waiting are refreshed when a task has moved, and every few seconds."""
+    queue_page = QueuePage.of(request)
     if not is_asked_by(request, "rows"):
-        context = {"title": "Queue", **look.shown(request), "pools": _pools()}
+        context = {"title": "Queue", **queue_page.context(request), "pools": _pools()}
         return render(request, "web/queue/list.html", context)
-    if request.GET.get("version") == look.version:
+    if request.GET.get("version") == queue_page.version:
         return HttpResponse(status=204)
-    return fragment(request, "web/queue/_rows.html", look.shown(request), version=look.version)
+    return fragment(request, "web/queue/_rows.html", queue_page.context(request), version=queue_page.version)
 
 
 @dataclass(frozen=True)
-class Look:
+class QueuePage:
+    """One page of tasks in the order of the queue, with the filters that select them."""
+
     form: QueueFilters
     wanted: dict[str, Any]
     skipped: int
@@ -60,7 +64,7 @@ class Look:
     now: datetime
 
     @classmethod
-    def of(cls, request: HttpRequest) -> Look:
+    def of(cls, request: HttpRequest) -> QueuePage:
         form = QueueFilters(request.GET)
         form.is_valid()
         wanted = {name: value for name, value in form.cleaned_data.items() if value}
@@ -71,7 +75,7 @@ class Look:
         tasks = [found[pk] for pk in ids[skipped:] if pk in found]
         return cls(form, wanted, skipped, tasks, clock.now())
 
-    def shown(self, request: HttpRequest) -> dict[str, Any]:
+    def context(self, request: HttpRequest) -> dict[str, Any]:
         rows = self.tasks[:MOST_SHOWN]
         waits = Waits.of(rows, now=self.now)
         [counts], found, *answers = together(depths(), _runs(rows), *waits.questions)
@@ -96,37 +100,37 @@ class Look:
 
 
 def _skipped(request: HttpRequest) -> int:
-    """The queue changes by the second: its pages are counted from its head, and not far."""
+    """Read how many tasks to skip: the queue changes quickly, so pages count from its front."""
     return min(whole_number(request.GET.get("skip", ""), digits=9) or 0, 1_000)
 
 
 def _runs(tasks: Sequence[WorkerTask]) -> QuerySet[Run]:
-    """Of those tasks that are runs of a workflow's handlers."""
+    """Select the workflow runs that these tasks perform."""
     keys = [task.key for task in tasks if task.step.get("step_type") == HandlerStep.name]
     rows = Run.objects.filter(key__in=keys).select_related("handler", "workflow")
     return rows.defer(*LARGE, "handler__state")
 
 
 def _state(task: WorkerTask) -> str:
-    """As its tabs count it."""
+    """Return the state of the tab that counts this task."""
     is_delayed = task.is_delayed and task.status == WorkerTask.Status.QUEUED
     return "delayed" if is_delayed and not task.cancel_requested_at else task.state
 
 
 def _states(request: HttpRequest, chosen: str, counts: Sequence[int]) -> list[tuple[str, str, str, bool]]:
     links = [
-        (name, _said(count), address(request, state=name, skip=""), name == chosen)
+        (name, _count_text(count), address(request, state=name, skip=""), name == chosen)
         for name, count in zip(STATES, counts, strict=True)
     ]
     return [("all", "", address(request, state="", skip=""), not chosen), *links]
 
 
-def _said(count: int) -> str:
+def _count_text(count: int) -> str:
     return f"{count:,}{'+' if count >= MOST_COUNTED else ''}"
 
 
 def _pools() -> list[str]:
-    """Those that are served or limited; others can be typed."""
+    """Return the names of served or limited pools, as suggestions."""
     served = Worker.objects.alive().values_list("pools", flat=True)[:MOST_NAMED]
     limited = Limit.objects.filter(key__startswith="pool:").values_list("key", flat=True)[:MOST_NAMED]
     names = {"default", *(name for pools in served for name in pools)}

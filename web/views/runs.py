@@ -1,3 +1,5 @@
+"""Pages of the runs of a workflow's handlers."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -50,7 +52,7 @@ def runs(request: HttpRequest, slug: str) -> HttpResponse:
     form = RunFilters(request.GET, handlers)
     form.is_valid()
     wanted = {name: value for name, value in form.cleaned_data.items() if value}
-    pages = _found(request, workflow, handlers, wanted)
+    pages = _find_runs(request, workflow, handlers, wanted)
     version = version_of([(run.pk, run.status, run.phase, run.settled_at) for run in pages.rows])
     if is_asked_by(request, "rows") and request.GET.get("version") == version:
         return HttpResponse(status=204)
@@ -76,14 +78,14 @@ def _workflow(slug: str) -> tuple[Workflow, list[Handler]]:
         Workflow.objects.filter(slug=slug), Handler.objects.filter(workflow__slug=slug).defer("state")
     )
     if not rows:
-        raise Http404(f"There is no workflow {slug}.")
+        raise Http404(f"Workflow “{slug}” does not exist.")
     return rows[0], handlers
 
 
-def _found(
+def _find_runs(
     request: HttpRequest, workflow: Workflow, handlers: Sequence[Handler], wanted: dict[str, Any]
 ) -> Pages[Run]:
-    """All of them are on an index; those of a handler or status are looked for among them."""
+    """Find a page of runs: by index without filters, else by searching back."""
     rows = runs_of(workflow.pk)
     if not wanted:
         return newest_first(request, rows, within="workflow_id")
@@ -125,7 +127,7 @@ def run_now(request: HttpRequest, pk: int) -> HttpResponse:
 def _run(pk: int) -> Run:
     row = Run.objects.select_related("workflow", "handler").filter(pk=pk).first()
     if row is None:
-        raise Http404(f"There is no run {pk}.")
+        raise Http404(f"Run {pk} does not exist.")
     return row
 
 
@@ -146,33 +148,39 @@ def _live(row: Run) -> dict[str, Any]:
     }
 
 
-HOW = {"done": "done", "left": "left out", "here": "now", "stopped": "stopped here", "ahead": "not reached"}
+PHASE_STATES = {
+    "done": "done",
+    "left": "skipped",
+    "here": "in progress",
+    "stopped": "stopped here",
+    "ahead": "not reached",
+}
 
 
 @dataclass(frozen=True)
-class Mark:
+class PhaseMark:
     phase: str
     how: str
 
     @property
     def words(self) -> str:
-        return HOW[self.how]
+        return PHASE_STATES[self.how]
 
 
-def track(row: Run) -> list[Mark]:
-    """How far it went. A producer has no more than a beginning and an end."""
+def track(row: Run) -> list[PhaseMark]:
+    """Return how far the run got, phase by phase; a producer has only the first and the last phase."""
     phases = (Phase.PREPARING, Phase.COMMITTED) if row.handler.is_producer else PHASES
     at = phases.index(Phase(row.phase)) if row.phase in phases else 0
-    marks = [Mark(phase, "done" if number < at else "ahead") for number, phase in enumerate(phases)]
+    marks = [PhaseMark(phase, "done" if number < at else "ahead") for number, phase in enumerate(phases)]
     if not row.effect and at > PHASES.index(Phase.MUTATED):
-        marks[2:4] = [Mark(phase, "left") for phase in (Phase.MUTATING, Phase.MUTATED)]
+        marks[2:4] = [PhaseMark(phase, "left") for phase in (Phase.MUTATING, Phase.MUTATED)]
     here = "done" if row.phase == Phase.COMMITTED else "here" if row.is_active else "stopped"
-    marks[at] = Mark(phases[at], here)
+    marks[at] = PhaseMark(phases[at], here)
     return marks
 
 
 def _reserved(row: Run) -> list[Event]:
-    """What it was about: the reservations themselves go on to the attempt that follows."""
+    """Return the events that the run reserved, even if a later attempt has taken over the reservations."""
     ids = (row.prepare_result or {}).get("reserve", [])[:MOST_EVENTS]
     return list(_events().filter(pk__in=ids).order_by("pk")) if ids else []
 
@@ -182,11 +190,11 @@ def _events() -> Any:
 
 
 def _tries(row: Run) -> str:
-    """How often it went wrong in which way, since somebody last looked after it."""
-    ways = {"transient": "transient failures", "reconciled": "open questions"}
+    """Return in words how often the run failed in which way since the last intervention."""
+    ways = {"transient": "transient failures", "reconciled": "reconciliations"}
     ways |= {"crashes": "lost workers", "fixes": "fixes"}
     counts = [(way, getattr(row, name)) for name, way in ways.items()]
-    return ", ".join(f"{way}: {count:,}" for way, count in counts if count) or "nothing went wrong before"
+    return ", ".join(f"{way}: {count:,}" for way, count in counts if count) or "none"
 
 
 def _records(row: Run) -> list[Activity]:

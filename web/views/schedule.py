@@ -1,3 +1,5 @@
+"""Pages of one schedule: overview, export and revisions."""
+
 from __future__ import annotations
 
 import uuid
@@ -15,16 +17,16 @@ from database import clock
 from execution import history
 from operations.operation import Operation
 from schedules import registry
-from schedules.as_code import selected, written
-from schedules.description import coming, shown_state, state_of
-from schedules.fates import pausing
+from schedules.as_code import as_yaml, document, needed_to_read, selected
+from schedules.description import coming, state_of
 from schedules.inquiries import CHANGES_SHOWN, REVISIONS_PER_PAGE, comparison
 from schedules.models import Backfill, Refused, Schedule
+from schedules.outcomes import pausing
 from schedules.spec import SpecError
 from schedules.spec.wording import duration_words
 from web import charts, operating
 from web.lanes import Planned, lanes
-from web.page import fragment, page, version_of
+from web.page import fragment, page, require, version_of
 from web.running import running_of
 
 VIEW = "schedules.view_schedule"
@@ -48,7 +50,7 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
     durations = charts.durations(ran)
     context = {
         **about(request, found, "overview"),
-        **_now(found, ran, now),
+        **_now_context(found, ran, now),
         "times": coming(found, _upcoming(found, now)),
         "notes": _notes(found),
         "plan": _plan(found),
@@ -65,18 +67,21 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
 @page(VIEW)
 def now_part(request: HttpRequest, pk: int) -> HttpResponse:
     found = find(pk)
-    shown = {"schedule": found, **_now(found, _ran(found), clock.now())}
+    shown = {"schedule": found, **_now_context(found, _ran(found), clock.now())}
     return fragment(request, "web/schedule/_now.html", shown, version=shown["version"])
 
 
 @page(VIEW)
 def export(request: HttpRequest, pk: int) -> HttpResponse:
-    """As `exportschedules` writes it, with the calendars and templates that it uses."""
+    """Show or download the schedule as `exportschedules` writes it, with its calendars and templates."""
     found = find(pk)
     try:
-        text = written(selected([found.name], tags=[]))
+        content = document(selected([found.name], tags=[]))
     except Refused as refused:
         raise Http404(str(refused)) from refused
+    for permission in needed_to_read(content):
+        require(request, permission)
+    text = as_yaml(content)
     if "show" in request.GET:
         context = {**about(request, found, "code"), "text": text}
         return render(request, "web/schedule/code.html", context)
@@ -87,7 +92,7 @@ def export(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(VIEW)
 def revisions(request: HttpRequest, pk: int) -> HttpResponse:
-    """Who changed what, and when; and what differs between any two of them."""
+    """List the revisions, and compare two of them."""
     schedule = find(pk)
     found = schedule.revisions()
     context = {
@@ -102,19 +107,19 @@ def revisions(request: HttpRequest, pk: int) -> HttpResponse:
 def find(pk: int) -> Schedule:
     found = Schedule.objects.filter(pk=pk).first() if pk < 2**63 else None
     if found is None:
-        raise Http404(f"There is no schedule {pk}.")
+        raise Http404(f"Schedule {pk} does not exist.")
     return found
 
 
 def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
-    """What all pages of a schedule begin with."""
+    """Return the context of the head that all pages of a schedule share."""
     verbs = [
         (verb, _url_of(request, verb, schedule)) for verb, _ in operating.operations_of(request, schedule)
     ]
     return {
         "title": f"{TABS[tab]}: {schedule.name}" if tab in TABS else schedule.name,
         "schedule": schedule,
-        "state": shown_state(state_of(schedule)),
+        "state": state_of(schedule),
         "is_overdue": schedule.is_overdue(clock.now()),
         "sentence": schedule.spec_in_words,
         "zone": schedule.zone,
@@ -128,13 +133,13 @@ def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
 
 
 def _url_of(request: HttpRequest, verb: Operation[Any], schedule: Schedule) -> str:
-    """Leads back to the tab on which it was used; not after the end, when some tabs are gone."""
+    """Return the address of an operation, which returns to this tab unless it closes the schedule."""
     back = "" if verb.is_final else request.get_full_path()
     return operating.operation_url(verb.name, [schedule], back=back)
 
 
 def execution_url() -> Callable[[int], str]:
-    """The addresses of many executions: looking each one up takes longer than drawing it."""
+    """Return a function that builds the addresses of executions, faster than `reverse` for many."""
     before, _, after = reverse("web:execution", args=[0]).rpartition("0")
     return lambda pk: f"{before}{pk}{after}"
 
@@ -145,16 +150,16 @@ def policies(schedule: Schedule) -> list[tuple[str, str]]:
         "Timeout": schedule.timeout_seconds,
         "Deadline": schedule.deadline_seconds,
     }
-    told = [("If one runs already", schedule.get_overlap_display())]
+    told = [("Overlap policy", schedule.get_overlap_display())]
     told += [(name, duration_words(seconds)) for name, seconds in lengths.items() if seconds]
     if schedule.catch_up_seconds is None:
-        told.append(("Catch-up window", "always: however late, a missed time still starts"))
+        told.append(("Catch-up window", "unlimited: a time starts however late it is"))
     if schedule.catch_up_seconds == 0:
-        told.append(("Catch-up window", "none: a missed time is not made up for"))
-    told.append(("If a step fails", registry.failure_policies.get(schedule.on_failure, schedule.on_failure)))
+        told.append(("Catch-up window", "none: a late time does not start"))
+    told.append(("On failure", registry.failure_policies.get(schedule.on_failure, schedule.on_failure)))
     if schedule.pause_on_failure:
         failures, among = schedule.failures_to_pause, schedule.failures_among
-        told.append(("Pauses itself", f"when {failures} of the last {among} executions failed"))
+        told.append(("Pause on failure", f"when {failures} of the last {among} executions failed"))
     return told
 
 
@@ -162,8 +167,8 @@ def _ran(schedule: Schedule) -> list[history.Ran]:
     return history.recent([schedule.pk], count=RUNS_JUDGED).get(schedule.pk, [])
 
 
-def _now(schedule: Schedule, ran: list[history.Ran], now: datetime) -> dict[str, Any]:
-    """What changes while one looks at it."""
+def _now_context(schedule: Schedule, ran: list[history.Ran], now: datetime) -> dict[str, Any]:
+    """Return the context of the part that polls."""
     rows = running_of(schedule, ran, now=now)
     ended = [each for each in ran if each.finished_at is not None][:RESULTS_SHOWN]
     usual = history.usual_duration(ran)
@@ -175,7 +180,7 @@ def _now(schedule: Schedule, ran: list[history.Ran], now: datetime) -> dict[str,
         "usual": usual,
         "bars": charts.bars(ran, url=execution_url()),
         "paused_by": pausing(schedule) if schedule.is_paused else None,
-        "version": version_of(*shown, ended, [row.shown for row in rows]),
+        "version": version_of(*shown, ended, [row.change_key for row in rows]),
     }
 
 
@@ -183,7 +188,7 @@ def _upcoming(schedule: Schedule, now: datetime) -> Any:
     try:
         return schedule.upcoming(TIMES_SHOWN, now=now)
     except Refused:
-        return []  # it is broken, which its state says
+        return []  # its spec is broken, which the page says
 
 
 def _notes(schedule: Schedule) -> tuple[str, ...]:

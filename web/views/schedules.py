@@ -1,3 +1,5 @@
+"""The list of schedules."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from django.utils.safestring import SafeString
 from database import clock
 from execution import history
 from operations.operation import offered_for
-from schedules.description import shown_state, state_of
+from schedules.description import state_of
 from schedules.models import Schedule
 from schedules.selection import ORDERS, STATES, select, tags_in_use
 from text.clean import search_text
@@ -33,8 +35,8 @@ VIEW = "schedules.view_schedule"
 operating.register(Schedule, view_permission=VIEW)
 
 
-class Asked(NamedTuple):
-    """What the address asks for; what makes no sense in it is left out."""
+class ScheduleFilters(NamedTuple):
+    """The filters, order and page in the address; invalid values are ignored."""
 
     state: str
     text: str
@@ -43,7 +45,7 @@ class Asked(NamedTuple):
     page: int
 
     @classmethod
-    def read(cls, query: QueryDict) -> Asked:
+    def read(cls, query: QueryDict) -> ScheduleFilters:
         state, order = query.get("state", ""), query.get("sort", "")
         page = whole_number(query.get("page", ""), digits=8)
         return cls(
@@ -71,19 +73,19 @@ class Row:
 
     @property
     def failures(self) -> str:
-        """Say that it is failing; empty while its last run went well."""
+        """Return a warning if the last runs failed, else an empty text."""
         count = self.schedule.failures_in_a_row
         return f"{count} failures in a row" if count > 1 else "last run failed" if count else ""
 
 
 @page(VIEW)
 def schedules(request: HttpRequest) -> HttpResponse:
-    asked = Asked.read(request.GET)
-    shown = _shown(request, asked, clock.now())
+    asked = ScheduleFilters.read(request.GET)
+    shown = _list_context(request, asked, clock.now())
     context = {
         "title": "Schedules",
         "asked": asked,
-        "states": [(state, shown_state(state)) for state in STATES if state],
+        "states": [state for state in STATES if state],
         "orders": list(ORDERS),
         "tags": tags_in_use(most=MOST_TAGS),
         "bulk": [each for each in offered_for(Schedule) if each.name in BULK and each.is_allowed(request)],
@@ -94,19 +96,19 @@ def schedules(request: HttpRequest) -> HttpResponse:
 
 @page(VIEW)
 def schedules_part(request: HttpRequest) -> HttpResponse:
-    """The rows alone. Their bars are drawn only if something has changed."""
-    asked, now = Asked.read(request.GET), clock.now()
-    found = _found(asked, now)
+    """Answer the polling rows; bars are drawn only after a change."""
+    asked, now = ScheduleFilters.read(request.GET), clock.now()
+    found = _find_schedules(asked, now)
     if request.GET.get("version") == _version(found, now):
         return HttpResponse(status=204)
-    shown = _shown(request, asked, now, found=found)
+    shown = _list_context(request, asked, now, found=found)
     return fragment(request, "web/schedules/_rows.html", shown, version=shown["version"])
 
 
-def _shown(
-    request: HttpRequest, asked: Asked, now: datetime, *, found: list[Schedule] | None = None
+def _list_context(
+    request: HttpRequest, asked: ScheduleFilters, now: datetime, *, found: list[Schedule] | None = None
 ) -> dict[str, Any]:
-    found = _found(asked, now) if found is None else found
+    found = _find_schedules(asked, now) if found is None else found
     return {
         "rows": _rows(found[:ROWS], now),
         "asked": asked,
@@ -118,13 +120,13 @@ def _shown(
 
 
 def _address(request: HttpRequest, number: int) -> str:
-    """Of the page, also for its rows alone."""
+    """Return the address of a page of the list, also when only the rows are requested."""
     _, _, query = address(request, page=number if number > 1 else "", version="").partition("?")
     return f"{reverse('web:schedules')}?{query}" if query else reverse("web:schedules")
 
 
-def _found(asked: Asked, now: datetime) -> list[Schedule]:
-    """One more than is shown, to know whether there is a next page."""
+def _find_schedules(asked: ScheduleFilters, now: datetime) -> list[Schedule]:
+    """Find the rows of a page, and one more to know whether another page follows."""
     rows = select(state=asked.state, text=asked.text, tag=asked.tag, order=asked.order, now=now)
     start = (max(asked.page, 1) - 1) * ROWS
     return list(rows.defer("last_result", "memo", "skipped_reasons")[start : start + ROWS + 1])
@@ -136,7 +138,7 @@ def _rows(found: list[Schedule], now: datetime) -> list[Row]:
     return [
         Row(
             schedule,
-            shown_state(state_of(schedule)),
+            state_of(schedule),
             schedule.spec_in_words,
             charts.bars(ran.get(schedule.pk, []), url=url),
             ran[schedule.pk][0].state if schedule.pk in ran else schedule.last_outcome,
@@ -147,7 +149,7 @@ def _rows(found: list[Schedule], now: datetime) -> list[Row]:
 
 
 def _version(found: list[Schedule], now: datetime) -> str:
-    """Starts move a schedule's counters, and ends its outcomes."""
+    """Return the version; starts change counters, and ends change outcomes."""
     return version_of(
         [
             (

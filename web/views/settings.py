@@ -1,3 +1,5 @@
+"""The page of the settings and versions of this installation."""
+
 from __future__ import annotations
 
 import platform
@@ -18,16 +20,16 @@ PACKAGES = (
     *("Django", "djangorestframework", "drf-spectacular", "django-htmx", "granian", "psycopg", "httpx2"),
     *("cryptography", "holidays", "tzdata", "whitenoise"),
 )
-# Headings, and how the names of their settings begin; the first that fits.
+# Headings, and the prefixes of their settings; the first match counts.
 GROUPS = (
-    ("Where it lives", ("JIM_DATA_DIR", "DATABASE", "JIM_DATABASE", "JIM_PORT")),
-    ("Who may reach it", ("JIM_ALLOWED", "JIM_TRUSTED", "JIM_HTTPS", "JIM_API", "JIM_DEBUG")),
-    ("What steps may use", ("JIM_EXECUTABLE", "JIM_PWSH", "JIM_SQL", "JIM_HTTP")),
+    ("Data and port", ("JIM_DATA_DIR", "DATABASE", "JIM_DATABASE", "JIM_PORT")),
+    ("Access", ("JIM_ALLOWED", "JIM_TRUSTED", "JIM_HTTPS", "JIM_API", "JIM_DEBUG")),
+    ("Steps", ("JIM_EXECUTABLE", "JIM_PWSH", "JIM_SQL", "JIM_HTTP")),
     ("Keys", ("JIM_SECRET",)),
-    ("The scheduler", ("JIM_BUFFER", "JIM_MINIMUM", "JIM_BACKFILL", "JIM_OVERDUE", "JIM_HEARTBEAT")),
+    ("Scheduler", ("JIM_BUFFER", "JIM_MINIMUM", "JIM_BACKFILL", "JIM_OVERDUE", "JIM_HEARTBEAT")),
     ("Workers", ("JIM_LEASE", "JIM_POLL", "JIM_GRACE", "JIM_KILL", "JIM_OUTPUT", "JIM_CONCURRENCY")),
     ("Workflows", ("JIM_WAKE", "JIM_WORKFLOW")),
-    ("What is kept, and logged", ("JIM_",)),
+    ("Retention and logging", ("JIM_",)),
 )
 
 
@@ -65,7 +67,7 @@ def _version(package: str) -> str:
 
 
 def _database() -> list[tuple[str, str]]:
-    """Whose words these are: the server's own."""
+    """Return the version, name and size of the database, as the server reports them."""
     if connection.vendor == "postgresql":
         [[said, name, size]] = fetch(
             "SELECT version(), current_database(), pg_database_size(current_database())", []

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from django.contrib import messages
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
@@ -13,6 +12,7 @@ from django.urls import reverse
 from database import clock
 from operations.initiator import initiator_of
 from schedules import permissions, registry
+from schedules.forms.steps import TemplateForm
 from schedules.inquiries import USERS_SHOWN, uses
 from schedules.models import Step, TaskTemplate
 from schedules.revisions import records_of
@@ -20,20 +20,18 @@ from schedules.spec.wording import duration_words
 from text.clean import search_text
 from text.words import NOTHING
 from web import operating
-from web.editing.commands import apply
-from web.editing.draft import Draft
+from web.editing.cards import Card
 from web.editing.places import warnings_about
-from web.editing.steps import policy_texts
-from web.editing.template import TemplateReading, draft_of, label_of, new_draft
+from web.editing.template import TemplatePage, label_of
 from web.page import form_page, is_htmx, page
 
 MOST_SHOWN = 500
 CHANGES_SHOWN = 10
 ABOUT = (
-    "What steps that are alike have in common, in one place. A step names a template and says only what is "
-    "different; what you change here changes all of them."
+    "A template holds settings that several steps share. A step names the template and sets only what "
+    "differs. A change to the template applies to all of these steps."
 )
-# What is told of how it runs, in the order in which people ask.
+# The policies that the page of a template lists, in this order.
 SHOWN = (
     *("timeout_seconds", "continue_on_failure", "max_failed_percent", "on_crash", "max_retries"),
     *("retry_seconds", "retry_factor"),
@@ -60,14 +58,14 @@ def templates(request: HttpRequest) -> HttpResponse:
 def template(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(TaskTemplate, pk=pk)
     kind = registry.step_types.get(found.step_type)
-    texts = policy_texts(found.as_step())
+    form = TemplateForm(instance=found)
     used = uses(found) if request.user.has_perm("schedules.view_schedule") else []
     context = {
         "title": found.name,
         "template": found,
         "kind": kind.title if kind else "not installed",
         "config": json.dumps(found.config, indent=2, ensure_ascii=False),
-        "policies": [_told(found, texts, name) for name in SHOWN],
+        "policies": [_policy(form, name) for name in SHOWN],
         "uses": used[:USERS_SHOWN],
         "has_more_uses": len(used) > USERS_SHOWN,
         "changes": records_of(found).order_by("-pk")[:CHANGES_SHOWN],
@@ -77,63 +75,47 @@ def template(request: HttpRequest, pk: int) -> HttpResponse:
 
 @form_page("schedules.add_tasktemplate")
 def new(request: HttpRequest) -> HttpResponse:
-    if request.method == "POST":
-        return _answer(request, None)
-    return _show(request, _read(new_draft(), None))
+    return _form(request, None)
 
 
 @form_page("schedules.change_tasktemplate")
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(TaskTemplate, pk=pk)
-    if request.method == "POST":
-        return _answer(request, found)
-    return _show(request, _read(draft_of(found), found))
+    return _form(request, get_object_or_404(TaskTemplate, pk=pk))
 
 
-def _answer(request: HttpRequest, found: TaskTemplate | None) -> HttpResponse:
+def _form(request: HttpRequest, found: TaskTemplate | None) -> HttpResponse:
     """Every button sends the whole form; only “Save” stores anything."""
-    command = request.POST.get("do", "save")
-    is_checked = command == "save" or bool(request.POST.get("checked"))
-    reading = _read(Draft.read(request.POST), found, is_checked=is_checked)
-    if command == "save":
-        return _save(request, reading)
-    if command == f"json.{reading.part.key}":
-        draft, _ = apply(reading.draft, command, {})
-        reading = _read(draft, found, is_checked=is_checked)
-    return _show(request, reading)
-
-
-def _save(request: HttpRequest, reading: TemplateReading) -> HttpResponse:
-    saved = None
-    if reading.is_right:
-        saved = reading.save(initiator=initiator_of(request), now=clock.now(), may=request.user.has_perm)
+    if request.method != "POST":
+        return _show(request, TemplatePage(None, template=found, is_checked=False))
+    is_save = request.POST.get("do", "save") == "save"
+    is_checked = is_save or bool(request.POST.get("checked"))
+    shown = TemplatePage(request.POST, template=found, is_checked=is_checked)
+    if not is_save:
+        return _show(request, shown)
+    saved = shown.save(initiator=initiator_of(request), now=clock.now(), may=request.user.has_perm)
     if saved is None:
-        return _show(request, reading)
-    said = f"“{saved}” is saved." if reading.template else f"“{saved}” is there: name it in a step."
-    messages.success(request, said)
+        return _show(request, shown)
+    messages.success(request, f"“{saved}” is saved." if found else f"“{saved}” is created.")
     may_define_code = request.user.has_perm(permissions.DEFINE_CODE)
-    for warning in warnings_about(reading.made).values() if may_define_code else ():
+    for warning in warnings_about(saved).values() if may_define_code else ():
         messages.warning(request, warning)
     return redirect(saved)
 
 
-def _read(draft: Draft, found: TaskTemplate | None, *, is_checked: bool = False) -> TemplateReading:
-    return TemplateReading(draft, template=found, is_checked=is_checked)
-
-
-def _show(request: HttpRequest, reading: TemplateReading) -> HttpResponse:
-    found = reading.template
+def _show(request: HttpRequest, shown: TemplatePage) -> HttpResponse:
+    found = shown.template
     address = reverse("web:template-edit", args=[found.pk]) if found else reverse("web:template-new")
     context = {
         "title": f"Edit {found}" if found else "New template",
         "about": ABOUT,
-        "shown": reading,
-        "card": reading.card,
+        "shown": shown,
+        "form": shown.form,
+        "card": Card(shown.form, is_checked=shown.is_checked),
         "target": found,
         "list": "web:templates",
         "address": address,
-        "conflict": reading.conflict,
-        "mistakes": reading.mistakes,
+        "conflict": shown.conflict,
+        "mistakes": shown.mistakes,
         "may_define_secrets": request.user.is_staff and request.user.has_perm("schedules.add_secret"),
         "is_quiet": is_htmx(request),
         "used_by": found.used_by()[:USERS_SHOWN] if found else [],
@@ -159,11 +141,14 @@ def _found(request: HttpRequest) -> QuerySet[TaskTemplate]:
     return rows
 
 
-def _told(found: TaskTemplate, texts: Mapping[str, str], name: str) -> tuple[str, str]:
+def _policy(form: TemplateForm, name: str) -> tuple[str, str]:
+    """Return the label of a policy, and its value in words."""
+    found, label = form.instance, label_of(name)
     if name == "on_crash":
-        return label_of(name), found.get_on_crash_display()
+        return label, found.get_on_crash_display()
     if name == "continue_on_failure":
-        return "Its failure", "does not count" if found.continue_on_failure else "counts"
+        return label, "yes" if found.continue_on_failure else "no"
     if name.endswith("_seconds") and (seconds := getattr(found, name)):
-        return label_of(name), duration_words(seconds)
-    return label_of(name), texts.get(name, "").replace("\n", ", ") or NOTHING
+        return label, duration_words(seconds)
+    text = form[name].value()
+    return label, NOTHING if text in (None, "") else str(text).replace("\n", ", ")

@@ -1,3 +1,5 @@
+"""Pages of API tokens: list, create and revoke."""
+
 from __future__ import annotations
 
 from datetime import timedelta
@@ -22,15 +24,15 @@ from web.page import form_page, page
 from web.saving import save
 
 SEE_ALL, REVOKE_ALL = "api.view_apitoken", "api.change_apitoken"
-LIVES = {"30": "30 days", "90": "90 days", "365": "A year", "": "Until it is revoked"}
+LIVES = {"30": "30 days", "90": "90 days", "365": "1 year", "": "Never"}
 ABOUT = (
-    "A token lets a program call the API in your name, as far as its scopes reach and never further than "
-    "you may go yourself."
+    "A token lets a program call the API in your name. Its scopes limit what the program may do, and it "
+    "never may do more than you."
 )
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(max_length=100, help_text="What it is for, such as “nightly import on db-2”.")
+    name = forms.CharField(max_length=100, help_text="Purpose, such as “nightly import on db-2”.")
     scopes = forms.MultipleChoiceField(
         choices=[
             (scope, format_html("<b>{}</b> <span>{}</span>", scope, words)) for scope, words in SCOPES.items()
@@ -40,7 +42,7 @@ class TokenForm(forms.Form):
         error_messages={"required": "Choose at least one scope."},
     )
     days = forms.ChoiceField(
-        label="Ends after",
+        label="Expires after",
         choices=list(LIVES.items()),
         required=False,
         initial="90",
@@ -76,15 +78,15 @@ def new(request: HttpRequest) -> HttpResponse:
         return render(request, "web/form.html", context)
     token, text = made
     shown = render_to_string("web/_token.html", {"token": token, "text": text}, request)
-    context = {"title": "The new token", "revealed": [{"reveal": shown}], "back": reverse("web:tokens")}
-    return render(request, "web/revelation.html", context)
+    context = {"title": "New API token", "revealed": [{"reveal": shown}], "back": reverse("web:tokens")}
+    return render(request, "web/secret.html", context)
 
 
 @form_page("")
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
     token = ApiToken.objects.select_related("user").filter(pk=pk).first()
     if token is None or not _may_revoke(request, token):
-        raise Http404(f"You have no token {pk} that could be revoked.")
+        raise Http404(f"Token {pk} does not exist, is already revoked, or belongs to another user.")
     return conduct(request, Revoke(), [token])
 
 

@@ -1,3 +1,5 @@
+"""Pages of topics and events."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,10 +12,10 @@ from django.shortcuts import render
 from activities.models import Activity
 from database.batched import together
 from schedules.models import Schedule
+from web.filters import search_box
 from web.keyset import OLDER, Pages, address, look_among, newest_first
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
-from web.search import search_box
 from workflows.models import Event, Topic
 from workflows.models.event import MOST_COUNTED, TopicQuerySet
 
@@ -28,7 +30,7 @@ register(Event, view_permission=VIEW)
 
 
 class EventFilters(forms.Form):
-    q = search_box("Message id, or a part of it")
+    q = search_box("Message id, or part of the id")
     status = forms.ChoiceField(
         label="State",
         required=False,
@@ -53,7 +55,7 @@ def topic(request: HttpRequest, slug: str) -> HttpResponse:
     form.is_valid()
     wanted = {name: value for name, value in form.cleaned_data.items() if value}
     row, exact = _topic(slug, wanted)
-    pages = Pages(exact) if exact else _found(request, row, wanted)
+    pages = Pages(exact) if exact else _find_events(request, row, wanted)
     version = version_of(row.last_seq, row.pending_count, [(event.pk, event.status) for event in pages.rows])
     context = {
         "title": f"Topic {row.slug}",
@@ -79,12 +81,12 @@ def _topics() -> TopicQuerySet:
 
 
 def _topic(slug: str, wanted: dict[str, Any]) -> tuple[Any, list[Event]]:
-    """And its event that has exactly the message id that is looked for."""
+    """Return the topic, and the event whose message id is exactly the search text."""
     like_it = {"message_id" if name == "q" else name: value for name, value in wanted.items()}
     exact = _events(topic__slug=slug, **like_it) if "q" in wanted else Event.objects.none()
     topics, events = together(_topics().filter(slug=slug), exact)
     if not topics:
-        raise Http404(f"There is no topic {slug}.")
+        raise Http404(f"Topic “{slug}” does not exist.")
     return topics[0], events
 
 
@@ -92,8 +94,8 @@ def _events(**wanted: Any) -> QuerySet[Event]:
     return Event.objects.filter(**wanted).defer("payload", "caused_by")
 
 
-def _found(request: HttpRequest, row: Topic, wanted: dict[str, Any]) -> Pages[Event]:
-    """What is pending is on an index; others are looked for."""
+def _find_events(request: HttpRequest, row: Topic, wanted: dict[str, Any]) -> Pages[Event]:
+    """Find a page of events: by index for all or pending ones, else by searching back."""
     rows = _events(topic=row)
     if not wanted or wanted == {"status": Event.Status.PENDING}:
         return newest_first(request, rows.filter(**wanted), key="seq")
@@ -107,7 +109,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
     related = ("topic", "reserved_by__handler__workflow", "created_by__handler__workflow")
     row = Event.objects.select_related(*related).filter(pk=pk).first()
     if row is None:
-        raise Http404(f"There is no event {pk}.")
+        raise Http404(f"Event {pk} does not exist.")
     others = _events().select_related("topic")
     led_to = others.filter(created_by=row.reserved_by_id) if row.reserved_by_id else others.none()
     records = Activity.objects.filter(target_type="event", target_id=str(row.pk), task_key=None)

@@ -1,3 +1,5 @@
+"""Pages of webhook endpoints and deliveries."""
+
 from __future__ import annotations
 
 import json
@@ -30,13 +32,16 @@ MOST_SHOWN = 500
 NAMES_SHOWN = 20
 DELIVERIES_SHOWN = 10
 CHANGES_SHOWN = 10
-# While a delivery is tried so soon, its page looks again by itself.
+# The page of a delivery polls while its next attempt is this soon.
 SOON = timedelta(minutes=10)
-ABOUT = "Web addresses that are told what completes, fails, is late or lost, with signed requests."
+ABOUT = (
+    "Endpoints are web addresses that JIM notifies when something completes, fails, is late or is lost. "
+    "Requests are signed."
+)
 
 
 class EditEndpoint(EndpointForm):
-    """What signs is changed by rotating it."""
+    """The form of an existing endpoint; its secret is changed by rotating it."""
 
     secret = None  # type: ignore[assignment]
 
@@ -81,14 +86,14 @@ def new(request: HttpRequest) -> HttpResponse:
         return _form(request, form, title="New endpoint")
     found, secret = made
     if form.cleaned_data["secret"]:
-        messages.success(request, f"“{found}” is there: send it a test.")
+        messages.success(request, f"Created “{found}”. Send a test to try it.")
         return redirect(found)
     context = {
-        "title": f"“{found}” is there",
+        "title": f"Created “{found}”",
         "revealed": [{"reveal": revealed(found, secret)}],
         "back": found.get_absolute_url(),
     }
-    return render(request, "web/revelation.html", context)
+    return render(request, "web/secret.html", context)
 
 
 @form_page("webhooks.change_endpoint")
@@ -97,7 +102,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
     form = EditEndpoint(request.POST or None, instance=get_object_or_404(Endpoint, pk=pk))
     if save(form, lambda given: _edit(request, form, found, given)) is None:
         return _form(request, form, title=f"Edit {found}", endpoint=found)
-    messages.success(request, f"“{found}” is saved.")
+    messages.success(request, f"Saved “{found}”.")
     return redirect(found)
 
 
@@ -118,13 +123,13 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 @page("webhooks.view_delivery")
 def delivery(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Delivery.objects.select_related("endpoint"), pk=pk)
-    return render(request, "web/delivery.html", {"title": str(found), **_of(found)})
+    return render(request, "web/delivery.html", {"title": str(found), **_delivery_context(found)})
 
 
 @page("webhooks.view_delivery")
 def delivery_now(request: HttpRequest, pk: int) -> HttpResponse:
     found = get_object_or_404(Delivery.objects.select_related("endpoint"), pk=pk)
-    now = _of(found)
+    now = _delivery_context(found)
     return fragment(request, "web/_delivery.html", now, version=now["version"], is_final=now["is_final"])
 
 
@@ -135,7 +140,7 @@ def _define(request: HttpRequest, form: Any, given: dict[str, Any]) -> tuple[End
     try:
         return Endpoint.objects.define(**fields, secret=given["secret"], initiator=by, now=now)
     except IntegrityError:
-        _complain_of_name(form)
+        _refuse_name(form)
         return None
 
 
@@ -143,13 +148,13 @@ def _edit(request: HttpRequest, form: Any, found: Endpoint, given: dict[str, Any
     try:
         found.edit(changes=given, initiator=initiator_of(request), now=clock.now())
     except IntegrityError:
-        _complain_of_name(form)
+        _refuse_name(form)
         return None
     return found
 
 
-def _complain_of_name(form: Any) -> None:
-    form.add_error("name", "Somebody else took this name just now: choose another one.")
+def _refuse_name(form: Any) -> None:
+    form.add_error("name", "Another endpoint with this name was created just now. Choose another name.")
 
 
 def _form(request: HttpRequest, form: Any, *, title: str, endpoint: Endpoint | None = None) -> HttpResponse:
@@ -168,18 +173,18 @@ def _deliveries(chosen: dict[str, str]) -> QuerySet[Delivery]:
     return rows
 
 
-def _of(found: Delivery) -> dict[str, Any]:
+def _delivery_context(found: Delivery) -> dict[str, Any]:
     at = found.next_try_at
     return {
         "delivery": found,
-        "tries": [_told(tried) for tried in reversed(found.log)],
+        "tries": [_attempt(tried) for tried in reversed(found.log)],
         "body": json.dumps(json.loads(found.body), indent=2, ensure_ascii=False),
         "version": version_of(found.status, found.tries, at),
         "is_final": at is None or at - clock.now() > SOON,
     }
 
 
-def _told(tried: dict[str, Any]) -> dict[str, Any]:
+def _attempt(tried: dict[str, Any]) -> dict[str, Any]:
     took = timedelta(seconds=tried["seconds"])
     return {**tried, "at": datetime.fromisoformat(tried["at"]), "took": took}
 
@@ -189,6 +194,6 @@ def _events(found: Endpoint) -> str:
 
 
 def _schedules(found: Endpoint) -> list[Schedule]:
-    """The first of those that it is told of; none: of all."""
+    """Return the first schedules of an endpoint; an empty list means all schedules."""
     rows = Schedule.objects.filter(pk__in=found.schedules).order_by(Lower("name"))
     return list(rows[:NAMES_SHOWN]) if found.schedules else []

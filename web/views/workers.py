@@ -1,3 +1,5 @@
+"""Pages of workers: the list, and one worker with its tasks."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -18,33 +20,35 @@ TASKS_SHOWN = 200
 
 @page("execution.view_worker")
 def workers(request: HttpRequest) -> HttpResponse:
-    return render(request, "web/workers.html", {"title": "Workers", **_now()})
+    return render(request, "web/workers.html", {"title": "Workers", **_workers_context()})
 
 
 @page("execution.view_worker")
 def workers_now(request: HttpRequest) -> HttpResponse:
-    now = _now()
+    now = _workers_context()
     return fragment(request, "web/_workers.html", now, version=now["version"])
 
 
 @page("execution.view_worker")
 def worker(request: HttpRequest, pk: UUID) -> HttpResponse:
-    found = get_object_or_404(_counted(), pk=pk)
-    return render(request, "web/worker.html", {"title": str(found), **_of(request, found)})
+    found = get_object_or_404(_workers_with_load(), pk=pk)
+    return render(request, "web/worker.html", {"title": str(found), **_worker_context(request, found)})
 
 
 @page("execution.view_worker")
 def worker_now(request: HttpRequest, pk: UUID) -> HttpResponse:
-    found = get_object_or_404(_counted(), pk=pk)
-    now = _of(request, found)
+    found = get_object_or_404(_workers_with_load(), pk=pk)
+    now = _worker_context(request, found)
     is_final = found.status != Worker.Status.ALIVE
     return fragment(request, "web/_worker.html", now, version=now["version"], is_final=is_final)
 
 
-def _now() -> dict[str, Any]:
-    """A worker whose lease has ended is shown as silent until a scheduler marks it as dead."""
+def _workers_context() -> dict[str, Any]:
+    """Return the lists of workers; one with an expired lease is silent until a scheduler marks it dead."""
     now = clock.now()
-    alive = list(_counted().filter(status=Worker.Status.ALIVE).order_by("host", "started_at")[:ALIVE_SHOWN])
+    alive = list(
+        _workers_with_load().filter(status=Worker.Status.ALIVE).order_by("host", "started_at")[:ALIVE_SHOWN]
+    )
     ended = list(Worker.objects.exclude(status=Worker.Status.ALIVE).order_by("-ended_at")[:ENDED_SHOWN])
     for each in alive:
         each.is_silent = each.lease_until < now
@@ -61,7 +65,7 @@ def _now() -> dict[str, Any]:
     }
 
 
-def _of(request: HttpRequest, found: Any) -> dict[str, Any]:
+def _worker_context(request: HttpRequest, found: Any) -> dict[str, Any]:
     tasks: list[WorkerTask] = []
     if request.user.has_perm("execution.view_workertask"):
         own = WorkerTask.objects.processing().filter(worker=found).order_by("claimed_at")
@@ -71,6 +75,6 @@ def _of(request: HttpRequest, found: Any) -> dict[str, Any]:
     return {"worker": found, "tasks": tasks, "version": version}
 
 
-def _counted() -> Any:
+def _workers_with_load() -> Any:
     processing = Count("tasks", filter=Q(tasks__status=WorkerTask.Status.PROCESSING))
     return Worker.objects.annotate(busy=processing)

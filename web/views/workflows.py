@@ -1,3 +1,5 @@
+"""Pages of workflows: the list, and one workflow with its event flow."""
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -31,7 +33,7 @@ MOST_TOLD = 3
 MOST_RUNS = 10
 MOST_CHANGES = 10
 RECENT = 20
-# "Tries again in 3 min" is told anew now and then.
+# How often relative times in sentences, such as “in 3 min”, are refreshed.
 WORDS_SECONDS = 15
 
 register(Workflow, view_permission=VIEW)
@@ -40,12 +42,12 @@ register(Workflow, view_permission=VIEW)
 @page(VIEW)
 def workflows(request: HttpRequest) -> HttpResponse:
     now = clock.now()
-    looks, has_more = _looks(now)
-    version = version_of([look.told for look in looks], has_more)
+    looks, has_more = _overviews(now)
+    version = version_of([look.change_key for look in looks], has_more)
     if is_asked_by(request, "rows") and request.GET.get("version") == version:
         return HttpResponse(status=204)
     context = {
-        "looks": _detailed(looks),
+        "looks": _add_details(looks),
         "most_shown": MOST_SHOWN if has_more else None,
         "here": address(request),
         "most_counted": MOST_COUNTED,
@@ -58,11 +60,11 @@ def workflows(request: HttpRequest) -> HttpResponse:
 
 @page(VIEW)
 def workflow(request: HttpRequest, slug: str) -> HttpResponse:
-    look = _look(slug, clock.now())
+    look = _overview(slug, clock.now())
     changes = Activity.objects.filter(target_type="workflow", target_id=str(look.workflow.pk), task_key=None)
     context = {
         "title": look.workflow.title,
-        **_shown(look),
+        **_page_context(look),
         "changes": list(changes.defer("traceback", "result", "details").order_by("-pk")[:MOST_CHANGES]),
     }
     return render(request, "web/workflows/page.html", context)
@@ -70,16 +72,16 @@ def workflow(request: HttpRequest, slug: str) -> HttpResponse:
 
 @page(VIEW)
 def workflow_now(request: HttpRequest, slug: str) -> HttpResponse:
-    look = _look(slug, clock.now())
-    version = version_of(look.told)
+    look = _overview(slug, clock.now())
+    version = version_of(look.change_key)
     if request.GET.get("version") == version:
         return HttpResponse(status=204)
-    return fragment(request, "web/workflows/_now.html", _shown(look), version=version)
+    return fragment(request, "web/workflows/_now.html", _page_context(look), version=version)
 
 
 @dataclass
-class Look:
-    """A workflow as people see it."""
+class WorkflowOverview:
+    """A workflow with its open run, topics, handlers and recent runs, as its pages show it."""
 
     workflow: Workflow
     run: Run | None
@@ -89,8 +91,8 @@ class Look:
     recent: Sequence[Run] = ()
 
     @property
-    def told(self) -> tuple[Any, ...]:
-        """What it takes to know whether anything has changed."""
+    def change_key(self) -> tuple[Any, ...]:
+        """Return all values that the page shows, to detect changes."""
         of, run = self.workflow, self.run
         state = run and (run.pk, run.status, run.phase, run.due_at)
         age = int(self.now.timestamp() / WORDS_SECONDS) if run and run.due_at else 0
@@ -102,11 +104,6 @@ class Look:
         return words.shown_status(self.workflow, self.run)
 
     @property
-    def like(self) -> str:
-        """The state whose tone its status has: what is running is not just in order, it is at work."""
-        return "in_progress" if self.status == "running" else self.status
-
-    @property
     def issue(self) -> str:
         return words.issue(self.workflow, self.run, self.now)
 
@@ -116,7 +113,7 @@ class Look:
 
     @property
     def first(self) -> str:
-        """The operation that most people want."""
+        """Return the name of the recommended operation."""
         found = self.run and operations.first_operation(self.run)
         return found.name if found else ""
 
@@ -126,23 +123,23 @@ class Look:
 
     @property
     def next_at(self) -> datetime | None:
-        """When it looks for work again by itself."""
+        """Return the next time at which a handler runs without a new event."""
         return min((at for at in self._times if at > self.now), default=None)
 
     @property
     def is_due(self) -> bool:
-        """Something is to run now, as soon as it is its turn."""
+        """Tell whether a handler is due now."""
         return any(at <= self.now for at in self._times)
 
     @property
     def _times(self) -> list[datetime]:
-        if self.workflow.status != Workflow.Status.RUNNING:
+        if self.workflow.status != Workflow.Status.ACTIVE:
             return []
         return [at for each in self.handlers for at in (each.next_run_at, each.wake_at) if at]
 
     @property
     def did(self) -> list[Run]:
-        """What it did last; that it found nothing to do is told only if there is nothing else."""
+        """Return the last committed runs; one that found nothing to do only without others."""
         done = [run for run in self.recent if run.status == Status.COMMITTED]
         return [run for run in done if run.summary != words.NOTHING_TO_DO][:MOST_TOLD] or done[:1]
 
@@ -151,8 +148,8 @@ def took(run: Run) -> timedelta | None:
     return run.finished_at - run.started_at if run.finished_at and run.started_at else None
 
 
-def _looks(now: datetime) -> tuple[list[Look], bool]:
-    """Return those that are shown, and whether there are more."""
+def _overviews(now: datetime) -> tuple[list[WorkflowOverview], bool]:
+    """Return the workflows of the list, and whether there are more."""
     shown = Workflow.objects.in_order_of_need()[: MOST_SHOWN + 1]
     consumer = "subscription__handler__workflow"
     consumed = Topic.objects.filter(**{f"{consumer}__in": shown.values("pk")}).with_backlog()
@@ -164,17 +161,17 @@ def _looks(now: datetime) -> tuple[list[Look], bool]:
     open_runs, topics = {run.workflow_id: run for run in runs}, defaultdict[int, list[Any]](list)
     for topic in consumed_topics:
         topics[topic.consumed_by].append(topic)
-    looks = [Look(row, open_runs.get(row.pk), topics[row.pk], now) for row in rows[:MOST_SHOWN]]
+    looks = [WorkflowOverview(row, open_runs.get(row.pk), topics[row.pk], now) for row in rows[:MOST_SHOWN]]
     return looks, len(rows) > MOST_SHOWN
 
 
 def _open_runs() -> QuerySet[Run]:
-    """One of each workflow at most."""
+    """Select open runs; each workflow has at most one."""
     return Run.objects.open().select_related("handler").defer("handler__state", "snapshot", "mutation_result")
 
 
-def _detailed(looks: list[Look]) -> list[Look]:
-    """With what is not needed to know whether anything has changed."""
+def _add_details(looks: list[WorkflowOverview]) -> list[WorkflowOverview]:
+    """Add handlers and recent runs, which are not needed to detect changes."""
     ids = [look.workflow.pk for look in looks]
     deployed = Handler.objects.deployed().filter(workflow__in=ids).defer("state")
     handlers, recent = defaultdict[int, list[Handler]](list), defaultdict[int, list[Run]](list)
@@ -188,7 +185,7 @@ def _detailed(looks: list[Look]) -> list[Look]:
     return looks
 
 
-def _look(slug: str, now: datetime) -> Look:
+def _overview(slug: str, now: datetime) -> WorkflowOverview:
     is_its_own = Q(subscription__handler__workflow__slug=slug) | Q(workflow__slug=slug)
     rows, runs, topics = together(
         Workflow.objects.filter(slug=slug),
@@ -196,11 +193,11 @@ def _look(slug: str, now: datetime) -> Look:
         Topic.objects.filter(is_its_own).with_backlog().order_by("slug"),
     )
     if not rows:
-        raise Http404(f"There is no workflow {slug}.")
-    return Look(rows[0], next(iter(runs), None), topics, now)
+        raise Http404(f"Workflow “{slug}” does not exist.")
+    return WorkflowOverview(rows[0], next(iter(runs), None), topics, now)
 
 
-def _shown(look: Look) -> dict[str, Any]:
+def _page_context(look: WorkflowOverview) -> dict[str, Any]:
     row = look.workflow
     handlers, others, consumed, look.recent = together(
         row.handlers.all(),
@@ -209,7 +206,7 @@ def _shown(look: Look) -> dict[str, Any]:
         newest_of([row.pk], count=RECENT),
     )
     look.handlers = [handler for handler in handlers if not handler.is_stopped]
-    is_idle = row.is_running and look.run is None
+    is_idle = row.is_active and look.run is None
     row.can_run_now = is_idle and any(handler.is_producer for handler in look.handlers)
     by_pk = {handler.pk: handler for handler in handlers}
     topics = defaultdict[int, list[str]](list)
@@ -222,12 +219,12 @@ def _shown(look: Look) -> dict[str, Any]:
         "runs": [(run, by_pk[run.handler_id], took(run)) for run in look.recent[:MOST_RUNS]],
         "flow": _flow(look, others, topics),
         "most_counted": MOST_COUNTED,
-        "version": version_of(look.told),
+        "version": version_of(look.change_key),
     }
 
 
-def _flow(look: Look, others: Sequence[Handler], consumed: Mapping[int, Sequence[str]]) -> Flow:
-    """Its handlers and their topics, and whoever else publishes to these or consumes them."""
+def _flow(look: WorkflowOverview, others: Sequence[Handler], consumed: Mapping[int, Sequence[str]]) -> Flow:
+    """Draw the handlers and topics of a workflow, and handlers of other workflows that use these topics."""
 
     def topics_of(handlers: Iterable[Handler]) -> set[str]:
         return {slug for each in handlers for slug in (*each.publishes, *consumed[each.pk])}

@@ -36,7 +36,11 @@ class Migration(migrations.Migration):
                 ("kinds", models.JSONField(blank=True, default=list, verbose_name="events")),
                 (
                     "schedules",
-                    models.JSONField(blank=True, default=list, help_text="Ids; none: whatever the schedule."),
+                    models.JSONField(
+                        blank=True,
+                        default=list,
+                        help_text="Ids of schedules. If empty, events of all schedules are sent.",
+                    ),
                 ),
                 (
                     "failures",
@@ -78,7 +82,7 @@ class Migration(migrations.Migration):
                     "succeeded_at",
                     models.DateTimeField(
                         editable=False,
-                        help_text="The last success; before the first one, when it was enabled.",
+                        help_text="When a delivery last succeeded; before the first success, when it was enabled.",
                     ),
                 ),
                 ("created_at", models.DateTimeField(editable=False)),
@@ -94,7 +98,7 @@ class Migration(migrations.Migration):
                         django.db.models.functions.text.Lower("name"),
                         condition=models.Q(("status", "removed"), _negated=True),
                         name="endpoint_name_once",
-                        violation_error_message="There is an endpoint with this name already: choose another name.",
+                        violation_error_message="A webhook with this name already exists. Choose another name.",
                     )
                 ],
             },
@@ -126,11 +130,13 @@ class Migration(migrations.Migration):
                 ("ended_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "note",
-                    models.CharField(blank=True, help_text="Why it ended without a try.", max_length=200),
+                    models.CharField(
+                        blank=True, help_text="Why the delivery ended without a try.", max_length=200
+                    ),
                 ),
                 (
                     "log",
-                    models.JSONField(blank=True, default=list, help_text="Its last tries, the newest last."),
+                    models.JSONField(blank=True, default=list, help_text="The last tries, the newest last."),
                 ),
                 (
                     "endpoint",

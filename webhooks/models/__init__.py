@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from .delivery import Claimed, Delivery
+from .delivery import ClaimedDelivery, Delivery
 from .endpoint import Endpoint, Listener
 
-__all__ = ["Claimed", "Delivery", "Endpoint", "Listener"]
+__all__ = ["ClaimedDelivery", "Delivery", "Endpoint", "Listener"]

@@ -1,3 +1,5 @@
+"""Deliveries: events that are sent to endpoints."""
+
 from __future__ import annotations
 
 import json
@@ -17,21 +19,21 @@ from database.wake import wake
 from operations.initiator import Initiator
 from schedules.models import Refused
 from text.clean import clean_json, clean_text
-from webhooks.tries import MOST_TRIES, Tried, next_try
+from webhooks.tries import MOST_TRIES, TryResult, next_try
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
 
-# Longer than a try can take: whoever has not recorded its end by then is gone.
+# Longer than a try can take: a sender that has not recorded the result by then is gone.
 HOLD_SECONDS = 60
 TRIES_KEPT = 20
 
-# Of an endpoint, with its kind and its body.
-Letter = tuple[int, str, str]
+# The endpoint id, kind and body of a delivery to add.
+NewDelivery = tuple[int, str, str]
 
 
-class Claimed(NamedTuple):
-    """One try, as its sender holds it; the fence is (id, tries)."""
+class ClaimedDelivery(NamedTuple):
+    """A delivery claimed for one try. A result is accepted only if (id, tries) still match."""
 
     id: int
     key: uuid.UUID
@@ -50,9 +52,11 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def pending(self) -> DeliveryQuerySet:
         return self.filter(status=literal(Delivery.Status.PENDING))
 
-    def add(self, letters: Iterable[Letter], *, now: datetime, key: uuid.UUID | None = None) -> list[int]:
-        """To be sent at once; whoever sends them is told. `key`: of the one letter that there is."""
-        rows: list[tuple[Any, ...]] = [(key or uuid.uuid4(), *letter, []) for letter in letters]
+    def add(
+        self, deliveries: Iterable[NewDelivery], *, now: datetime, key: uuid.UUID | None = None
+    ) -> list[int]:
+        """Add deliveries to be sent at once and wake the senders; `key` is for a single delivery."""
+        rows: list[tuple[Any, ...]] = [(key or uuid.uuid4(), *delivery, []) for delivery in deliveries]
         same = {
             "status": Delivery.Status.PENDING,
             "tries": 0,
@@ -66,8 +70,8 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         wake("jim_tasks")
         return [pk for (pk,) in added]
 
-    def claim(self, endpoint_id: int, *, limit: int, now: datetime) -> list[Claimed]:
-        """Takes tries that are due, by putting them off: if their sender dies, they are made again later."""
+    def claim(self, endpoint_id: int, *, limit: int, now: datetime) -> list[ClaimedDelivery]:
+        """Claim due deliveries by postponing their next try: if the sender dies, they are tried later."""
         at, hold = (
             connection.ops.adapt_datetimefield_value(time)
             for time in (now, now + timedelta(seconds=HOLD_SECONDS))
@@ -82,10 +86,10 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
             f"WHERE {among} AND {due} RETURNING id, key, endpoint_id, body, tries, tries_left, log",
             [hold, endpoint_id, at, limit, endpoint_id, at],
         )
-        return [_claimed(row) for row in rows]
+        return [_claimed_delivery(row) for row in rows]
 
-    def deliver(self, claimed: Claimed, tried: Tried, *, now: datetime) -> Delivery.Status | None:
-        """Records how a try went, and what follows from it. None: somebody else has taken it over."""
+    def deliver(self, claimed: ClaimedDelivery, tried: TryResult, *, now: datetime) -> Delivery.Status | None:
+        """Record the result of a try and return the new status; None if another sender has claimed it."""
         at = None if tried.is_delivered else next_try(tried, left=claimed.tries_left, now=now)
         status = Delivery.Status.PENDING if at else Delivery.Status.FAILED
         if tried.is_delivered:
@@ -102,10 +106,10 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         )
 
     def give_up_hopeless(self, *, now: datetime) -> int:
-        """Of endpoints that are not enabled any more, and those whose last try nobody came back from."""
+        """Fail the deliveries of disabled endpoints, and those whose sender was lost in the last try."""
         due = self.filter(next_try_at__lte=now)
-        unsendable = due.exclude(endpoint__status="enabled").give_up("The endpoint is disabled.", now=now)
-        unheard = due.filter(tries_left=0).give_up("The worker was lost in the last try.", now=now)
+        unsendable = due.exclude(endpoint__status="enabled").give_up("The webhook is disabled.", now=now)
+        unheard = due.filter(tries_left=0).give_up("The worker was lost during the last try.", now=now)
         return unsendable + unheard
 
     def prune(self, *, before: datetime, limit: int) -> int:
@@ -114,7 +118,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 
 
 class Delivery(models.Model):
-    """One event on its way to one endpoint."""
+    """One event that is sent to one endpoint."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -127,7 +131,7 @@ class Delivery(models.Model):
         models.CASCADE,
         related_name="deliveries",
         db_index=False,
-        # Whatever becomes of an endpoint must not stop those who write down what happened.
+        # A deleted endpoint must not make transactions fail that add deliveries.
         db_constraint=False,
     )
     kind = models.CharField("event", max_length=40)
@@ -138,14 +142,14 @@ class Delivery(models.Model):
     next_try_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
-    note = models.CharField(max_length=200, blank=True, help_text="Why it ended without a try.")
-    log = models.JSONField(default=list, blank=True, help_text="Its last tries, the newest last.")
+    note = models.CharField(max_length=200, blank=True, help_text="Why the delivery ended without a try.")
+    log = models.JSONField(default=list, blank=True, help_text="The last tries, the newest last.")
 
     objects = DeliveryQuerySet.as_manager()
 
     class Meta:
         verbose_name_plural = "deliveries"
-        # Where several would do, SQLite takes the one that was made last: those with conditions come last.
+        # SQLite prefers the index created last, so those with conditions come last.
         indexes = [
             models.Index(fields=["endpoint", "-id"], name="delivery_of_endpoint"),
             models.Index(fields=["kind", "-id"], name="delivery_of_kind"),
@@ -173,15 +177,15 @@ class Delivery(models.Model):
         return self.log[-1] if self.log else {}
 
     def redeliver(self, *, initiator: Initiator, now: datetime) -> None:
-        """The same id and body again, with all tries anew."""
+        """Send the same id and body again, with a full set of tries."""
         with transaction.atomic():
             endpoint: Endpoint = self.endpoint
             if not endpoint.is_enabled:
-                raise Refused(f"“{endpoint}” is {endpoint.status}: nothing is sent to it.")
+                raise Refused(f"The webhook “{endpoint}” is {endpoint.status}. Enable it first.")
             ended = Delivery.objects.filter(pk=self.pk).exclude(status=self.Status.PENDING)
             anew = {"tries_left": MOST_TRIES, "next_try_at": now, "ended_at": None, "note": ""}
             if not ended.update(status=self.Status.PENDING, **anew):
-                raise Refused(f"“{self}” is on its way already.")
+                raise Refused(f"“{self}” is already being sent.")
             Activity.objects.record("redeliver", self, initiator=initiator, now=now)
             wake("jim_tasks")
 
@@ -195,9 +199,9 @@ def body_of(kind: str, at: datetime, data: Mapping[str, Any]) -> str:
     return clean_text(json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
-def _claimed(row: tuple[Any, ...]) -> Claimed:
+def _claimed_delivery(row: tuple[Any, ...]) -> ClaimedDelivery:
     pk, key, endpoint_id, body, tries, tries_left, log = row
     key = key if isinstance(key, uuid.UUID) else uuid.UUID(key)
-    return Claimed(
+    return ClaimedDelivery(
         pk, key, endpoint_id, body, tries, tries_left, json.loads(log) if isinstance(log, str) else log
     )

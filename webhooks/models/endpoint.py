@@ -1,3 +1,5 @@
+"""Endpoints: the webhooks that users define."""
+
 from __future__ import annotations
 
 import json
@@ -27,8 +29,8 @@ from schedules.models.step import check_plain_text
 from schedules.vault import Undecryptable
 from text.clean import clean_lines
 from webhooks import events
-from webhooks.signing import new_secret, secret_complaint
-from webhooks.tries import Tried, is_hopeless
+from webhooks.signing import new_secret, secret_error
+from webhooks.tries import TryResult, is_hopeless
 
 from .delivery import Delivery, body_of
 
@@ -41,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Listener(NamedTuple):
-    """What an endpoint wants to hear of, and nothing else of it."""
+    """The events that an enabled endpoint wants to receive."""
 
     id: int
     kinds: frozenset[str]
@@ -61,17 +63,17 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
         return self.exclude(status=Endpoint.Status.REMOVED)
 
     def failing(self) -> EndpointQuerySet:
-        """Whose last deliveries failed, and those that were disabled for it."""
+        """Return endpoints whose last deliveries failed, and those disabled for that reason."""
         is_failing = Q(status=Endpoint.Status.ENABLED, failed_in_a_row__gt=0)
         return self.filter(is_failing | Q(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True))
 
     def listening(self) -> list[Listener]:
-        """Asked by every transaction that ends some work: as text, since writing it would take longer."""
+        """Return the listeners. Raw SQL, because every transaction that ends work runs this query."""
         rows = fetch(f"SELECT id, kinds, schedules, failures, among FROM {LISTENING}", [])
-        return [listener for row in rows if (listener := _listener(*row))]
+        return [listener for row in rows if (listener := _listener_of(*row))]
 
     def with_next_try(self) -> list[tuple[Endpoint, datetime | None]]:
-        """Each, and when the first of its deliveries is due; not what it wants to hear of."""
+        """Return endpoints, each with the time when its first delivery is due."""
         pending = Delivery.objects.pending().filter(endpoint=OuterRef("pk")).order_by("next_try_at")
         rows: Any = self.annotate(next_try_at=Subquery(pending.values("next_try_at")[:1]))
         rows = rows.defer("kinds", "schedules")
@@ -81,10 +83,10 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
     def define(
         self, *, initiator: Initiator, now: datetime, secret: str = "", **fields: Any
     ) -> tuple[Endpoint, str]:
-        """A new endpoint and the secret that it signs with, which nobody is told again."""
+        """Create an endpoint and return it with its signing secret, which is not shown again."""
         endpoint = Endpoint(created_at=now, succeeded_at=now, **fields)
         endpoint.full_clean(exclude=["token"])
-        secret = _checked(secret) or new_secret()
+        secret = _valid_secret(secret) or new_secret()
         with transaction.atomic():
             endpoint.token = keys_to_write_with().encrypt(secret)
             endpoint.save(force_insert=True)
@@ -96,14 +98,14 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
         return self.select_for_update(of=("self",), no_key=True)
 
     def prune(self, *, limit: int) -> int:
-        """Those that were removed, when the last record of what they were told is gone."""
-        told = Delivery.objects.filter(endpoint=OuterRef("pk"))
-        gone = self.filter(~Exists(told), status=Endpoint.Status.REMOVED).values_list("pk", flat=True)
+        """Delete removed endpoints that have no deliveries left."""
+        deliveries = Delivery.objects.filter(endpoint=OuterRef("pk"))
+        gone = self.filter(~Exists(deliveries), status=Endpoint.Status.REMOVED).values_list("pk", flat=True)
         return self.filter(pk__in=list(gone[:limit])).delete()[0]
 
 
 class Endpoint(models.Model):
-    """Somebody's web address that is told of events."""
+    """A URL that receives events."""
 
     class Status(models.TextChoices):
         ENABLED = "enabled"
@@ -116,7 +118,9 @@ class Endpoint(models.Model):
     url = models.TextField("URL")
     description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
     kinds = models.JSONField("events", default=list, blank=True)
-    schedules = models.JSONField(default=list, blank=True, help_text="Ids; none: whatever the schedule.")
+    schedules = models.JSONField(
+        default=list, blank=True, help_text="Ids of schedules. If empty, events of all schedules are sent."
+    )
     failures = models.PositiveSmallIntegerField(
         default=3, validators=[MinValueValidator(1), MaxValueValidator(MOST_AMONG)]
     )
@@ -132,7 +136,8 @@ class Endpoint(models.Model):
     old_token_until = models.DateTimeField(null=True, editable=False)
     failed_in_a_row = models.PositiveIntegerField(default=0, editable=False)
     succeeded_at = models.DateTimeField(
-        editable=False, help_text="The last success; before the first one, when it was enabled."
+        editable=False,
+        help_text="When a delivery last succeeded; before the first success, when it was enabled.",
     )
     created_at = models.DateTimeField(editable=False)
 
@@ -144,7 +149,7 @@ class Endpoint(models.Model):
                 Lower("name"),
                 condition=~Q(status="removed"),
                 name="endpoint_name_once",
-                violation_error_message="There is an endpoint with this name already: choose another name.",
+                violation_error_message="A webhook with this name already exists. Choose another name.",
             ),
         ]
         indexes = [models.Index(fields=["id"], name="endpoint_enabled", condition=Q(status="enabled"))]
@@ -160,12 +165,12 @@ class Endpoint(models.Model):
         return self.status == self.Status.ENABLED
 
     def definition(self) -> dict[str, Any]:
-        """As the record of a change shows it. An address may hold a password of its own: it is left out."""
+        """Return the definition for the history, without the URL, which may contain a password."""
         return {name: getattr(self, name) for name in self.EDITABLE if name != "url"}
 
     def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> None:
         with transaction.atomic():
-            self._take()
+            self._lock_and_refresh()
             before, url = self.definition(), self.url
             for name in self.EDITABLE:
                 setattr(self, name, changes.get(name, getattr(self, name)))
@@ -181,11 +186,11 @@ class Endpoint(models.Model):
 
     @sensitive_variables()
     def rotate(self, *, initiator: Initiator, now: datetime, secret: str = "") -> str:
-        """A new secret; for a day, both of them sign."""
-        secret = _checked(secret) or new_secret()
+        """Set a new secret and return it; for a day, deliveries are signed with both."""
+        secret = _valid_secret(secret) or new_secret()
         with transaction.atomic():
             keys = keys_to_write_with()
-            self._take()
+            self._lock_and_refresh()
             self.old_token, self.token = self.token, keys.encrypt(secret)
             self.old_token_until = now + timedelta(hours=OLD_SECRET_HOURS)
             self.save(update_fields=["token", "old_token", "old_token_until"])
@@ -193,7 +198,7 @@ class Endpoint(models.Model):
         return secret
 
     def enable(self, *, initiator: Initiator, now: datetime) -> bool:
-        """Its failures so far are forgotten. False: it was enabled already."""
+        """Enable the endpoint and reset its failures; return False if it was already enabled."""
         fields = {"status_note": "", "is_disabled_by_itself": False, "failed_in_a_row": 0}
         with transaction.atomic():
             disabled = Endpoint.objects.filter(pk=self.pk, status=self.Status.DISABLED)
@@ -205,44 +210,44 @@ class Endpoint(models.Model):
     def disable(
         self, *, initiator: Initiator, now: datetime, note: str = "", by_itself: bool = False
     ) -> bool:
-        """Nothing more is sent to it; what waits has failed. False: it was not enabled."""
+        """Disable the endpoint and fail its pending deliveries; return False if it was not enabled."""
         with transaction.atomic():
             enabled = Endpoint.objects.enabled().filter(pk=self.pk)
             if not enabled.update(
                 status=self.Status.DISABLED, status_note=note[:500], is_disabled_by_itself=by_itself
             ):
                 return False
-            self.deliveries.give_up("The endpoint was disabled.", now=now)
+            self.deliveries.give_up("The webhook was disabled.", now=now)
             Activity.objects.record("disable", self, initiator=initiator, now=now, message=note)
         return True
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
-        """For good. What it was told stays on record as long as anything else does, its secret does not."""
+        """Delete the endpoint and its secret; its deliveries stay until they are old."""
         with transaction.atomic():
-            self._take()
+            self._lock_and_refresh()
             self.status, self.token, self.old_token = self.Status.REMOVED, "", ""
             self.save(update_fields=["status", "token", "old_token"])
-            self.deliveries.give_up("The endpoint was deleted.", now=now)
+            self.deliveries.give_up("The webhook was deleted.", now=now)
             Activity.objects.record("delete", self, initiator=initiator, now=now)
 
     def test(self, *, initiator: Initiator, now: datetime, key: str = "") -> Delivery:
-        """Sends it something to see whether it arrives; the same key asks for the same test."""
+        """Send a test event and return its delivery; the same key returns the same delivery."""
         delivery_key = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.pk}/{key}") if key else uuid.uuid4()
         with transaction.atomic():
-            self._take()
+            self._lock_and_refresh()
             if known := self.deliveries.filter(key=delivery_key).first():
                 return known
             if not self.is_enabled:
-                raise Refused(f"“{self}” is disabled: enable it first.")
+                raise Refused(f"The webhook “{self}” is disabled. Enable it first.")
             data = {"endpoint": {"id": self.pk, "name": self.name}, "asked_by": initiator.name}
-            letter = (self.pk, events.TEST, body_of(events.TEST, now, data))
-            (pk,) = Delivery.objects.add([letter], now=now, key=delivery_key)
+            new = (self.pk, events.TEST, body_of(events.TEST, now, data))
+            (pk,) = Delivery.objects.add([new], now=now, key=delivery_key)
             Activity.objects.record("test", self, initiator=initiator, now=now)
         return Delivery.objects.get(pk=pk)
 
     @sensitive_variables()
     def signing(self, now: datetime) -> list[str]:
-        """The secrets that count now, the newest first; Undecryptable if no key of this host fits."""
+        """Return the current secrets, the newest first; raise Undecryptable if this host lacks the key."""
         tokens = [self.token]
         if self.old_token and self.old_token_until is not None and now < self.old_token_until:
             tokens.append(self.old_token)
@@ -252,19 +257,19 @@ class Endpoint(models.Model):
             raise Undecryptable([self.name], keys)
         return [value for value in values if value is not None]
 
-    def learn(self, tried: Tried, *, has_failed: bool, now: datetime) -> None:
-        """From how a delivery went: one that is gone, or has been failing for days, is disabled."""
+    def learn(self, tried: TryResult, *, has_failed: bool, now: datetime) -> None:
+        """Update the endpoint after a try; disable it if it is gone or has been failing for days."""
         mine = Endpoint.objects.enabled().filter(pk=self.pk)
         if tried.is_delivered:
             stale = Q(failed_in_a_row__gt=0) | Q(succeeded_at__lt=now - timedelta(minutes=1))
             mine.filter(stale).update(failed_in_a_row=0, succeeded_at=now)
         elif tried.is_gone:
-            self.disable(initiator=BY, now=now, note="It answered 410 Gone.", by_itself=True)
+            self.disable(initiator=BY, now=now, note="The receiver responded with 410 Gone.", by_itself=True)
         elif has_failed:
             mine.update(failed_in_a_row=models.F("failed_in_a_row") + 1)
             row = mine.first()
             if row is not None and row.is_hopeless(now):
-                self.disable(initiator=BY, now=now, note=row._hopeless_words(now), by_itself=True)
+                self.disable(initiator=BY, now=now, note=row._hopeless_note(now), by_itself=True)
 
     def is_hopeless(self, now: datetime) -> bool:
         return is_hopeless(failures=self.failed_in_a_row, succeeded_at=self.succeeded_at, now=now)
@@ -276,31 +281,31 @@ class Endpoint(models.Model):
         complaint = url_complaint(self.url)
         wrong = {
             "url": f"The URL {complaint}." if complaint else "",
-            "kinds": _kinds_complaint(self.kinds),
-            "schedules": _schedules_complaint(self.schedules),
-            "failures": f"{self.failures} cannot be among the last {self.among} executions."
+            "kinds": _kinds_error(self.kinds),
+            "schedules": _schedules_error(self.schedules),
+            "failures": f"Enter at most {self.among}, the number of executions to count."
             if (self.failures or 0) > (self.among or 0)
             else "",
         }
         if wrong := {name: text for name, text in wrong.items() if text}:
             raise ValidationError(wrong)
 
-    def _take(self) -> None:
-        """Locks the row and reads it anew."""
+    def _lock_and_refresh(self) -> None:
+        """Lock the row and refresh this object from it."""
         fresh = Endpoint.objects.present().lock().filter(pk=self.pk).first()
         if fresh is None:
-            raise Refused(f"“{self}” was deleted meanwhile.")
+            raise Refused(f"The webhook “{self}” was deleted.")
         self.__dict__.update(
             {field.attname: getattr(fresh, field.attname) for field in self._meta.concrete_fields}
         )
 
-    def _hopeless_words(self, now: datetime) -> str:
+    def _hopeless_note(self, now: datetime) -> str:
         days = (now - self.succeeded_at).days
-        return f"Its last {self.failed_in_a_row} deliveries failed, and none arrived for {days} days."
+        return f"The last {self.failed_in_a_row} deliveries failed, and none succeeded for {days} days."
 
 
-def _listener(pk: int, kinds: Any, schedules: Any, failures: int, among: int) -> Listener | None:
-    """None for a row that somebody damaged: it tells nobody anything, and stops nobody else."""
+def _listener_of(pk: int, kinds: Any, schedules: Any, failures: int, among: int) -> Listener | None:
+    """Return a listener, or None for a damaged row, which must not affect the other endpoints."""
     try:
         return Listener(pk, frozenset(_read(kinds)), frozenset(_read(schedules)), failures, among)
     except (TypeError, ValueError):
@@ -313,23 +318,23 @@ def _read(stored: Any) -> Any:
 
 
 @sensitive_variables()
-def _checked(secret: str) -> str:
-    if secret and (complaint := secret_complaint(secret)):
-        raise ValidationError({"secret": complaint})
+def _valid_secret(secret: str) -> str:
+    if secret and (message := secret_error(secret)):
+        raise ValidationError({"secret": message})
     return secret
 
 
-def _kinds_complaint(kinds: Any) -> str:
+def _kinds_error(kinds: Any) -> str:
     if not isinstance(kinds, list) or not kinds:
         return "Choose at least one event."
     unknown = [str(kind) for kind in kinds if kind not in events.KINDS]
-    return f"There is no event “{unknown[0]}”." if unknown else ""
+    return f"“{unknown[0]}” is not a known event." if unknown else ""
 
 
-def _schedules_complaint(ids: Any) -> str:
+def _schedules_error(ids: Any) -> str:
     if not isinstance(ids, list) or not all(type(pk) is int for pk in ids):
-        return "Schedules are given as a list of their ids."
+        return "Enter a list of schedule ids."
     if len(ids) > MOST_SCHEDULES:
-        return f"{len(ids):,} schedules are too many, at most {MOST_SCHEDULES:,}: choose none to hear of all."
+        return f"Choose at most {MOST_SCHEDULES:,} schedules, or none for all. {len(ids):,} were given."
     missing = set(ids) - set(Schedule.objects.filter(pk__in=ids).values_list("pk", flat=True))
-    return f"There is no schedule {min(missing)}." if missing else ""
+    return f"Schedule {min(missing)} does not exist." if missing else ""

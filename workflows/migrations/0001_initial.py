@@ -34,11 +34,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("position", models.PositiveIntegerField(default=0)),
-                ("spec", models.JSONField(blank=True, help_text="When a producer runs.", null=True)),
+                ("spec", models.JSONField(blank=True, help_text="The schedule of a producer.", null=True)),
                 ("publishes", models.JSONField(blank=True, default=list)),
                 ("timeout_seconds", models.PositiveIntegerField(default=300)),
                 ("code_version", models.CharField(max_length=100)),
-                ("is_stopped", models.BooleanField(default=False, help_text="The code no longer has it.")),
+                (
+                    "is_stopped",
+                    models.BooleanField(default=False, help_text="The handler was removed from the code."),
+                ),
                 ("state", models.JSONField(blank=True, null=True)),
                 ("next_run_at", models.DateTimeField(blank=True, null=True)),
                 ("wake_at", models.DateTimeField(blank=True, null=True)),
@@ -123,32 +126,35 @@ class Migration(migrations.Migration):
                     "status",
                     models.CharField(
                         choices=[
-                            ("running", "Running"),
+                            ("active", "Active"),
                             ("paused", "Paused"),
-                            ("stopped", "Stopped: the code no longer has it"),
+                            ("stopped", "Stopped: removed from the code"),
                         ],
-                        default="running",
+                        default="active",
                         max_length=8,
                     ),
                 ),
-                ("note", models.CharField(blank=True, help_text="Why it is paused.", max_length=1000)),
+                (
+                    "note",
+                    models.CharField(blank=True, help_text="Why the workflow is paused.", max_length=1000),
+                ),
                 (
                     "returns_as",
                     models.CharField(
                         choices=[
-                            ("running", "Running"),
+                            ("active", "Active"),
                             ("paused", "Paused"),
-                            ("stopped", "Stopped: the code no longer has it"),
+                            ("stopped", "Stopped: removed from the code"),
                         ],
-                        default="running",
-                        help_text="Its status when the code has it again: what somebody paused stays so.",
+                        default="active",
+                        help_text="The status to restore when the workflow is in the code again.",
                         max_length=8,
                     ),
                 ),
                 (
                     "due_at",
                     models.DateTimeField(
-                        blank=True, help_text="When to look whether a run can start.", null=True
+                        blank=True, help_text="When to check whether a run can start.", null=True
                     ),
                 ),
                 ("created_at", models.DateTimeField()),
@@ -160,7 +166,7 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "indexes": [
                     models.Index(
-                        condition=models.Q(("status", "running")), fields=["due_at"], name="workflow_due"
+                        condition=models.Q(("status", "active")), fields=["due_at"], name="workflow_due"
                     )
                 ],
             },
@@ -170,7 +176,7 @@ class Migration(migrations.Migration):
             name="workflow",
             field=models.ForeignKey(
                 blank=True,
-                help_text="Which brings it along.",
+                help_text="The workflow that declares this topic.",
                 null=True,
                 on_delete=django.db.models.deletion.SET_NULL,
                 related_name="topics",
@@ -189,7 +195,7 @@ class Migration(migrations.Migration):
                 (
                     "key",
                     models.UUIDField(
-                        help_text="Of its task; also the idempotency key of its mutation.", unique=True
+                        help_text="The key of the task, and the idempotency key of the mutation.", unique=True
                     ),
                 ),
                 (
@@ -243,9 +249,9 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         choices=[
-                            ("in_flight", "Nobody knows"),
+                            ("in_flight", "Outcome unknown"),
                             ("applied", "Applied"),
-                            ("failed", "It did not happen"),
+                            ("failed", "Did not happen"),
                             ("skipped", "Skipped"),
                         ],
                         max_length=10,
@@ -253,12 +259,14 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "mutation_key",
-                    models.UUIDField(blank=True, help_text="Of the mutation that was tried.", null=True),
+                    models.UUIDField(
+                        blank=True, help_text="The idempotency key of the mutation that was tried.", null=True
+                    ),
                 ),
                 (
                     "snapshot",
                     models.JSONField(
-                        blank=True, default=dict, help_text="How far its topics went when it began."
+                        blank=True, default=dict, help_text="The last event of each topic when the run began."
                     ),
                 ),
                 ("prepare_result", models.JSONField(blank=True, null=True)),
@@ -266,7 +274,12 @@ class Migration(migrations.Migration):
                 ("summary", models.CharField(blank=True, max_length=500)),
                 ("error", models.TextField(blank=True)),
                 ("error_type", models.CharField(blank=True, max_length=100)),
-                ("note", models.CharField(blank=True, help_text="Of whoever resolved it.", max_length=1000)),
+                (
+                    "note",
+                    models.CharField(
+                        blank=True, help_text="The note of the person who resolved the run.", max_length=1000
+                    ),
+                ),
                 ("is_approved", models.BooleanField(default=False)),
                 ("transient", models.PositiveIntegerField(default=0)),
                 ("reconciled", models.PositiveIntegerField(default=0)),
@@ -275,9 +288,7 @@ class Migration(migrations.Migration):
                 ("code_version", models.CharField(max_length=100)),
                 (
                     "due_at",
-                    models.DateTimeField(
-                        blank=True, help_text="When it is followed by another attempt.", null=True
-                    ),
+                    models.DateTimeField(blank=True, help_text="When the next attempt begins.", null=True),
                 ),
                 ("created_at", models.DateTimeField()),
                 ("started_at", models.DateTimeField(blank=True, null=True)),
@@ -287,7 +298,7 @@ class Migration(migrations.Migration):
                     "settled_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When it was committed, or followed by another attempt.",
+                        help_text="When the run was committed or its next attempt began.",
                         null=True,
                     ),
                 ),
@@ -339,12 +350,17 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("cursor", models.BigIntegerField(help_text="The last event that has become an occurrence.")),
+                (
+                    "cursor",
+                    models.BigIntegerField(
+                        help_text="The number of the last event that became an occurrence."
+                    ),
+                ),
                 (
                     "due_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When to look; empty: nothing has come, or there is no room for it.",
+                        help_text="When to read the topic; empty if there is nothing to read or no room for more.",
                         null=True,
                     ),
                 ),
@@ -404,18 +420,22 @@ class Migration(migrations.Migration):
                 (
                     "published_by",
                     models.CharField(
-                        blank=True, help_text="Who published it, if no run of a handler did.", max_length=255
+                        blank=True, help_text="Who published the event, if not a run.", max_length=255
                     ),
                 ),
                 (
                     "caused_by",
-                    models.JSONField(blank=True, default=list, help_text="Ids of the events that led to it."),
+                    models.JSONField(
+                        blank=True, default=list, help_text="The ids of the events that caused this one."
+                    ),
                 ),
                 ("attempt", models.PositiveIntegerField(default=1)),
                 ("created_at", models.DateTimeField()),
                 (
                     "settled_at",
-                    models.DateTimeField(blank=True, help_text="When it was consumed or skipped.", null=True),
+                    models.DateTimeField(
+                        blank=True, help_text="When the event was consumed or skipped.", null=True
+                    ),
                 ),
                 (
                     "created_by",

@@ -1,4 +1,4 @@
-"""What a run leaves behind when it is committed, and where that moves its handler."""
+"""Update a handler when its run commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 
 from text.clean import clean_json
-from workflows.decision import clamp
+from workflows.decision import clamp_wake_at
 
 from .event import Publication
 from .handler import NEVER, Handler, Subscription
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a run leaves behind. `state`: None keeps the old one."""
+    """What a run commits. `state`: None keeps the old state."""
 
     state: Any
     publications: Sequence[Publication]
@@ -29,16 +29,16 @@ class Commit:
 
 
 def move_handler(run: Run, state: Any, *, now: datetime) -> str:
-    """Its state, when it runs or wakes next, and how far it has read; returns what there is to note."""
+    """Store the handler's state, next run and cursors; return a notice if its `wake_at` was changed."""
     values: dict[str, Any] = {} if state is None else {"state": clean_json(state)}
     mine, notice = Handler.objects.filter(pk=run.handler_id), ""
     if run.handler.is_producer:
-        # Unless a deployment has made it due anew meanwhile, perhaps with another schedule.
+        # A deployment may have made the producer due meanwhile, perhaps with another schedule: leave it due.
         as_before = mine.filter(next_run_at=run.handler.next_run_at)
         as_before.update(next_run_at=run.handler.next_time(now))
     else:
         asked = (run.prepare_result or {}).get("wake_at")
-        values["wake_at"], notice = clamp(
+        values["wake_at"], notice = clamp_wake_at(
             asked,
             now=now,
             least=timedelta(seconds=settings.JIM_WAKE_LEAST_SECONDS),
@@ -51,10 +51,10 @@ def move_handler(run: Run, state: Any, *, now: datetime) -> str:
 
 
 def _move_cursors(run: Run) -> None:
-    """It runs again until it reserves nothing, also among events that it had left alone before."""
+    """Let the consumer run again until it reserves nothing, also from events that it passed over before."""
     mine = Subscription.objects.filter(handler=run.handler_id)
     if not run.is_empty:
-        mine.filter(cursor__gt=NEVER).look_anew()
+        mine.filter(cursor__gt=NEVER).rewind()
         return
     for topic, (seq, cursor) in run.snapshot.items():
         if seq > cursor:

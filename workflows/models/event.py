@@ -31,7 +31,7 @@ MOST_COUNTED = 1_000
 
 @dataclass(frozen=True)
 class Publication:
-    """One event as somebody publishes it, checked."""
+    """A validated event that is to be published."""
 
     topic: str
     message_id: str
@@ -40,18 +40,18 @@ class Publication:
 
     @classmethod
     def of(cls, topic: str, message_id: object, payload: Any = None, title: object = "") -> Publication:
-        """ValidationError, by field, if it cannot be stored."""
-        wrong: dict[str, str] = {}
+        """Validate the fields; raise ValidationError by field."""
+        errors: dict[str, str] = {}
         if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
-            wrong["message_id"] = (
-                f"A text of 1 to {LONGEST_ID} characters is expected: it tells events apart."
+            errors["message_id"] = (
+                f"Must be a text of 1 to {LONGEST_ID} characters that identifies the event."
             )
         if not isinstance(title, str) or len(title) > LONGEST_TITLE:
-            wrong["title"] = f"A text of at most {LONGEST_TITLE} characters is expected."
+            errors["title"] = f"Must be a text of at most {LONGEST_TITLE} characters."
         if why := _unstorable(payload):
-            wrong["payload"] = why
-        if wrong:
-            raise ValidationError(wrong)
+            errors["payload"] = why
+        if errors:
+            raise ValidationError(errors)
         check_plain_text(str(message_id), "message_id")
         return cls(topic, str(message_id), clean_json(payload), clean_text(str(title)))
 
@@ -60,17 +60,18 @@ def _unstorable(payload: Any) -> str:
     try:
         size = len(json.dumps(clean_json(payload), allow_nan=False).encode())
     except (TypeError, ValueError, RecursionError) as error:
-        return f"It cannot be stored as JSON: {error}."
+        return f"The payload cannot be stored as JSON: {error}."
     if size > PAYLOAD_BYTES:
         return (
-            f"It is {size:,} bytes of JSON, more than the {PAYLOAD_BYTES:,} of an event; publish where it is."
+            f"The payload is {size:,} bytes of JSON; at most {PAYLOAD_BYTES:,} are allowed. "
+            "Publish a reference to the data instead."
         )
     return ""
 
 
 @dataclass(frozen=True)
 class Published:
-    """How many events are new, how many only got another payload, and how many were past that."""
+    """How many events were new, got a new payload, or stayed unchanged as they were not pending."""
 
     new: int = 0
     updated: int = 0
@@ -82,7 +83,7 @@ class Published:
 
 
 class CountOf(Subquery):
-    """How many rows a subquery finds; cut off, it costs no more than so many of them."""
+    """The number of rows of a subquery; a LIMIT in the subquery bounds the cost."""
 
     template = "(SELECT COUNT(*) FROM (%(subquery)s) AS counted)"
     output_field = models.IntegerField()
@@ -90,7 +91,7 @@ class CountOf(Subquery):
 
 class TopicQuerySet(models.QuerySet["Topic"]):
     def with_backlog(self) -> TopicQuerySet:
-        """`pending_count`, which is MOST_COUNTED + 1 if there are more than that; `oldest_at`."""
+        """Add `pending_count`, which is MOST_COUNTED + 1 if there are more events, and `oldest_at`."""
         pending = Event.objects.pending().filter(topic=OuterRef("pk")).order_by("seq")
         return self.annotate(
             pending_count=CountOf(pending.values("pk")[: MOST_COUNTED + 1]),
@@ -107,10 +108,10 @@ class TopicQuerySet(models.QuerySet["Topic"]):
         awaken: Collection[int] = (),
         by: Initiator | None = None,
     ) -> Published:
-        """All of them or none. Sequence order is commit order, as each topic is locked until then.
+        """Publish all events or none.
 
-        `awaken`: workflows that may go on as well, in the same transaction. `by`: who asked for it, if that
-        is on no other record.
+        Each topic stays locked until the commit, so that the order of its numbers is the order of commits.
+        `awaken`: further workflows to wake in the same transaction. `by`: whom to record as the publisher.
         """
         from .trigger import EventTrigger
 
@@ -119,7 +120,7 @@ class TopicQuerySet(models.QuerySet["Topic"]):
             topics = {topic.slug: topic for topic in self.filter(slug__in=slugs).lock()}
             triggers = EventTrigger.objects.hold(topics.values())
             if unknown := sorted(slugs - topics.keys()):
-                raise Refused(f"There is no topic “{unknown[0]}”; {self._instead_of(unknown[0])}")
+                raise Refused(f"Topic “{unknown[0]}” does not exist; {self._suggestion(unknown[0])}")
             counts = Published()
             grown: list[int] = []
             for slug, topic in topics.items():
@@ -130,10 +131,10 @@ class TopicQuerySet(models.QuerySet["Topic"]):
                 )
                 grown += [topic.pk] if done.new else []
             EventTrigger.objects.awaken([each for each in triggers if each.topic_id in grown], now=now)
-            self._tell(grown, awaken=awaken, now=now)
+            self._awaken_consumers(grown, awaken=awaken, now=now)
         return counts
 
-    def _tell(self, grown: Sequence[int], *, awaken: Collection[int], now: datetime) -> None:
+    def _awaken_consumers(self, grown: Sequence[int], *, awaken: Collection[int], now: datetime) -> None:
         from .handler import Subscription
 
         consumers = Subscription.objects.filter(topic__in=grown).values_list("handler__workflow", flat=True)
@@ -142,19 +143,21 @@ class TopicQuerySet(models.QuerySet["Topic"]):
     def lock(self) -> TopicQuerySet:
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
-    def why_not(self, *slugs: str) -> str:
-        """Which of these does not exist, and which was probably meant; empty: all of them do."""
+    def missing(self, *slugs: str) -> str:
+        """Name the first topic that does not exist, and the one that was probably meant; else empty."""
         known = set(self.filter(slug__in=slugs).values_list("slug", flat=True))
         missing = next((slug for slug in slugs if slug not in known), None)
-        return "" if missing is None else f"there is no topic “{missing[:60]}”; {self._instead_of(missing)}"
+        return (
+            "" if missing is None else f"topic “{missing[:60]}” does not exist; {self._suggestion(missing)}"
+        )
 
-    def _instead_of(self, slug: str) -> str:
+    def _suggestion(self, slug: str) -> str:
         known = list(self.order_by("slug").values_list("slug", flat=True))
-        return hint(slug, known) if known else "there are none yet: workflows bring them along"
+        return hint(slug, known) if known else "no topics exist yet: declare them in a workflow"
 
 
 class Topic(models.Model):
-    """A named sequence of events. Never deleted, and consumed by one consumer at most."""
+    """A named sequence of events with at most one consumer. Topics are never deleted."""
 
     slug = models.SlugField(max_length=60, unique=True)
     title = models.CharField(max_length=200, blank=True)
@@ -164,7 +167,7 @@ class Topic(models.Model):
         null=True,
         blank=True,
         related_name="topics",
-        help_text="Which brings it along.",
+        help_text="The workflow that declares this topic.",
     )
     last_seq = models.BigIntegerField(default=0)
     created_at = models.DateTimeField()
@@ -191,7 +194,7 @@ class Topic(models.Model):
         causes: list[int],
         by: Initiator | None,
     ) -> Published:
-        """The caller holds the lock. What is known keeps its place; while pending, it gets the payload."""
+        """Add new events, and replace the payload of those still pending. The caller holds the lock."""
         rows = Event.objects.filter(topic=self).values_list("pk", "message_id", "status")
         known = {
             message_id: (pk, status)
@@ -242,28 +245,28 @@ class EventQuerySet(models.QuerySet["Event"]):
         return self.filter(status=literal(Event.Status.PENDING))
 
     def reserve(self, ids: Collection[int], *, run_id: int, topics: Iterable[int]) -> int:
-        """How many of these were still pending, and now belong to the run."""
+        """Reserve those events that are pending for the run, and return how many there were."""
         free = self.pending().filter(topic__in=list(topics))
         taken = {"status": Event.Status.RESERVED, "reserved_by": run_id}
         with transaction.atomic(savepoint=False):
             return sum(free.filter(pk__in=some).update(**taken) for some in slices(sorted(set(ids))))
 
     def release(self) -> int:
-        """Pending again, for another attempt."""
+        """Make reserved events pending again, for another attempt."""
         reserved = self.filter(status=Event.Status.RESERVED)
         return reserved.update(status=Event.Status.PENDING, reserved_by=None, attempt=F("attempt") + 1)
 
     def consume(self, *, now: datetime) -> int:
-        """By the schedules that they start, where there is no consumer."""
+        """Mark events as consumed that started a schedule, in a topic without a consumer."""
         return self.pending().update(status=Event.Status.CONSUMED, settled_at=now)
 
     def settle(self, status: str, *, now: datetime) -> int:
-        """What a run had reserved has been seen to, one way or the other."""
+        """Mark reserved events as consumed or skipped."""
         return self.filter(status=Event.Status.RESERVED).update(status=status, settled_at=now)
 
 
 class Event(models.Model):
-    """One message of a topic, from its publication to its consumption."""
+    """One message of a topic."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -284,12 +287,16 @@ class Event(models.Model):
         "workflows.Run", models.SET_NULL, null=True, blank=True, related_name="published", db_index=False
     )
     published_by = models.CharField(
-        max_length=255, blank=True, help_text="Who published it, if no run of a handler did."
+        max_length=255, blank=True, help_text="Who published the event, if not a run."
     )
-    caused_by = models.JSONField(default=list, blank=True, help_text="Ids of the events that led to it.")
+    caused_by = models.JSONField(
+        default=list, blank=True, help_text="The ids of the events that caused this one."
+    )
     attempt = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField()
-    settled_at = models.DateTimeField(null=True, blank=True, help_text="When it was consumed or skipped.")
+    settled_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the event was consumed or skipped."
+    )
 
     objects = EventQuerySet.as_manager()
 
@@ -317,7 +324,7 @@ class Event(models.Model):
         return reverse("web:event", args=[self.pk])
 
     def skip(self, note: str, *, initiator: Initiator, now: datetime) -> bool:
-        """Nobody will consume it. False: it is no longer pending."""
+        """Skip the event; return False if it is not pending any more."""
         with transaction.atomic():
             skipped = Event.objects.pending().filter(pk=self.pk)
             if not skipped.update(status=Event.Status.SKIPPED, settled_at=now):
@@ -325,8 +332,8 @@ class Event(models.Model):
             Activity.objects.record("skip", self, initiator=initiator, now=now, message=note)
         return True
 
-    def seen(self) -> Pending:
-        """As a consumer sees it."""
+    def as_pending(self) -> Pending:
+        """Return the event in the form that handlers get."""
         return Pending(
             self.pk, self.topic.slug, self.message_id, self.payload, self.title, self.attempt, self.created_at
         )

@@ -8,12 +8,12 @@ from django.db.models.functions import Least
 
 from database.statements import fetch, instant
 from schedules.spec import Spec
-from workflows.decision import Consuming, Producing
+from workflows.decision import ConsumerFacts, ProducerFacts
 
 from .event import Topic
 from .workflow import Workflow
 
-# This, or anything less, is before everything: a new consumer looks once, even if nothing was published yet.
+# The cursor of a new consumer: before the first event, so that it runs once even in an empty topic.
 NEVER = -1
 
 
@@ -24,21 +24,22 @@ class HandlerQuerySet(models.QuerySet["Handler"]):
     def producers(self) -> HandlerQuerySet:
         return self.filter(kind=Handler.Kind.PRODUCER)
 
-    def facts(self, workflow_id: int) -> tuple[list[Producing], list[Consuming]]:
-        """Of those that are deployed: when each has something to do, with a probe of an index for each topic.
+    def facts(self, workflow_id: int) -> tuple[list[ProducerFacts], list[ConsumerFacts]]:
+        """Return when each deployed handler has something to do, with one index probe for each topic.
 
-        As plain SQL: whoever publishes or commits waits for it, and building it takes longer than asking.
+        Plain SQL, because publications and commits wait for it and building the query takes longer than
+        running it.
         """
-        producers: list[Producing] = []
-        consumers: dict[int, Consuming] = {}
+        producers: list[ProducerFacts] = []
+        consumers: dict[int, ConsumerFacts] = {}
         for pk, kind, position, next_run_at, wake_at, is_dirty, oldest in fetch(_FACTS, [workflow_id]):
             if kind == Handler.Kind.PRODUCER:
-                producers.append(Producing(pk, position, _instant(next_run_at)))
+                producers.append(ProducerFacts(pk, position, _instant(next_run_at)))
                 continue
             other = consumers.get(pk)
             times = [at for at in (_instant(oldest), other.oldest if other else None) if at is not None]
             is_dirty = bool(is_dirty) or (other is not None and other.is_dirty)
-            consumers[pk] = Consuming(pk, position, is_dirty, _instant(wake_at), min(times, default=None))
+            consumers[pk] = ConsumerFacts(pk, position, is_dirty, _instant(wake_at), min(times, default=None))
         return producers, list(consumers.values())
 
 
@@ -61,7 +62,7 @@ def _instant(at: datetime | str | None) -> datetime | None:
 
 
 class Handler(models.Model):
-    """A producer or a consumer, with its state."""
+    """A deployed producer or consumer, with its state."""
 
     class Kind(models.TextChoices):
         PRODUCER = "producer"
@@ -72,11 +73,11 @@ class Handler(models.Model):
     title = models.CharField(max_length=200, blank=True)
     kind = models.CharField(max_length=8, choices=Kind.choices)
     position = models.PositiveIntegerField(default=0)
-    spec = models.JSONField(null=True, blank=True, help_text="When a producer runs.")
+    spec = models.JSONField(null=True, blank=True, help_text="The schedule of a producer.")
     publishes = models.JSONField(default=list, blank=True)
     timeout_seconds = models.PositiveIntegerField(default=300)
     code_version = models.CharField(max_length=100)
-    is_stopped = models.BooleanField(default=False, help_text="The code no longer has it.")
+    is_stopped = models.BooleanField(default=False, help_text="The handler was removed from the code.")
     state = models.JSONField(null=True, blank=True)
     next_run_at = models.DateTimeField(null=True, blank=True)
     wake_at = models.DateTimeField(null=True, blank=True)
@@ -102,20 +103,22 @@ class Handler(models.Model):
 
 class SubscriptionQuerySet(models.QuerySet["Subscription"]):
     def behind(self) -> SubscriptionQuerySet:
-        """Those whose topic goes beyond what their consumer has seen."""
+        """Filter to those whose topic has events that the consumer has not seen."""
         return self.filter(cursor__lt=F("topic__last_seq"))
 
-    def look_anew(self) -> int:
-        """At all that is there. Another cursor each time, so that a run that is under way, and has looked
-        before, does not say that there is nothing."""
+    def rewind(self) -> int:
+        """Let the consumers look at all pending events again.
+
+        The cursor gets a new value each time, so that an active run that peeked before cannot advance it.
+        """
         return self.update(cursor=Least(F("cursor"), NEVER + 1) - 1)
 
 
 class Subscription(models.Model):
-    """A consumer's topic: it is dirty while the topic goes beyond the cursor."""
+    """A consumer's topic, and the number of the last event that the consumer has seen."""
 
     handler = models.ForeignKey(Handler, models.CASCADE, related_name="subscriptions")
-    # One consumer for each topic: an event is consumed once.
+    # One to one, so that each event is consumed once.
     topic = models.OneToOneField(Topic, models.CASCADE, related_name="subscription")
     cursor = models.BigIntegerField(default=NEVER)
 

@@ -28,23 +28,25 @@ from .run_queryset import RunQuerySet
 from .workflow import Workflow
 
 ERROR_CHARS = 8_000
-MOST_NEAR = 50
+MOST_NEIGHBOURS = 50
 LARGE = ("snapshot", "prepare_result", "mutation_result")
 TRIES = ("transient", "reconciled", "crashes", "fixes")
 
 
 class Run(models.Model):
-    """One attempt of one handler. The phase only goes forward; the status is apart from it."""
+    """One attempt of one handler. Its phase only goes forward; its status is independent of the phase."""
 
     class Effect(models.TextChoices):
-        """What became of the change outside; empty: none was tried."""
+        """The outcome of the mutation; empty: none was tried."""
 
-        IN_FLIGHT = "in_flight", "Nobody knows"
+        IN_FLIGHT = "in_flight", "Outcome unknown"
         APPLIED = "applied"
-        FAILED = "failed", "It did not happen"
+        FAILED = "failed", "Did not happen"
         SKIPPED = "skipped"
 
-    key = models.UUIDField(unique=True, help_text="Of its task; also the idempotency key of its mutation.")
+    key = models.UUIDField(
+        unique=True, help_text="The key of the task, and the idempotency key of the mutation."
+    )
     workflow = models.ForeignKey(Workflow, models.CASCADE, related_name="runs", db_index=False)
     handler = models.ForeignKey(Handler, models.CASCADE, related_name="runs")
     retry_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="retries")
@@ -53,27 +55,33 @@ class Run(models.Model):
         max_length=24, choices=[(each, each) for each in Status], default=Status.ACTIVE.value
     )
     effect = models.CharField(max_length=10, choices=Effect.choices, blank=True)
-    mutation_key = models.UUIDField(null=True, blank=True, help_text="Of the mutation that was tried.")
-    snapshot = models.JSONField(default=dict, blank=True, help_text="How far its topics went when it began.")
+    mutation_key = models.UUIDField(
+        null=True, blank=True, help_text="The idempotency key of the mutation that was tried."
+    )
+    snapshot = models.JSONField(
+        default=dict, blank=True, help_text="The last event of each topic when the run began."
+    )
     prepare_result = models.JSONField(null=True, blank=True)
     mutation_result = models.JSONField(null=True, blank=True)
     summary = models.CharField(max_length=500, blank=True)
     error = models.TextField(blank=True)
     error_type = models.CharField(max_length=100, blank=True)
-    note = models.CharField(max_length=1000, blank=True, help_text="Of whoever resolved it.")
+    note = models.CharField(
+        max_length=1000, blank=True, help_text="The note of the person who resolved the run."
+    )
     is_approved = models.BooleanField(default=False)
     transient = models.PositiveIntegerField(default=0)
     reconciled = models.PositiveIntegerField(default=0)
     crashes = models.PositiveIntegerField(default=0)
     fixes = models.PositiveIntegerField(default=0)
     code_version = models.CharField(max_length=100)
-    due_at = models.DateTimeField(null=True, blank=True, help_text="When it is followed by another attempt.")
+    due_at = models.DateTimeField(null=True, blank=True, help_text="When the next attempt begins.")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     updated_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
     settled_at = models.DateTimeField(
-        null=True, blank=True, help_text="When it was committed, or followed by another attempt."
+        null=True, blank=True, help_text="When the run was committed or its next attempt began."
     )
 
     objects = RunQuerySet.as_manager()
@@ -81,7 +89,7 @@ class Run(models.Model):
     class Meta:
         default_permissions = ("view",)
         constraints = [
-            # At most one is active, and nothing else runs while one is stuck.
+            # At most one run of a workflow is active, and none starts while one is stuck.
             models.UniqueConstraint(fields=["workflow"], name="run_open", condition=Q(settled_at=None)),
         ]
         indexes = [
@@ -109,17 +117,17 @@ class Run(models.Model):
 
     @property
     def is_empty(self) -> bool:
-        """It reserved nothing."""
+        """Tell whether the run reserved nothing."""
         return not (self.prepare_result or {}).get("reserve")
 
     def chain(self) -> list[Run]:
-        """This attempt and those before and after it, the first one first, as far as they are near.
+        """Return nearby attempts at the same work, including this one, oldest first.
 
-        Nothing of a workflow runs between an attempt and the one that follows it: they are neighbours.
+        No other run of a workflow starts between an attempt and the next one, so they are neighbours.
         """
         near = Run.objects.filter(workflow=self.workflow_id).defer(*LARGE)
-        before = near.filter(pk__lt=self.pk).order_by("-pk")[:MOST_NEAR]
-        after = near.filter(pk__gt=self.pk).order_by("pk")[:MOST_NEAR]
+        before = near.filter(pk__lt=self.pk).order_by("-pk")[:MOST_NEIGHBOURS]
+        after = near.filter(pk__gt=self.pk).order_by("pk")[:MOST_NEIGHBOURS]
         runs = [self]
         for run in before:
             if runs[0].retry_of_id != run.pk:
@@ -135,7 +143,7 @@ class Run(models.Model):
         return Activity.objects.filter(task_key=self.key, attempt=1).first()
 
     def _line(self) -> dict[str, Any]:
-        """Of its task: never repeated by itself, as the run decides what follows."""
+        """Build the plan line of the task. The task is never retried, as the run decides what follows."""
         workflow, handler = self.handler.workflow, self.handler
         step = Step(
             name=f"{workflow.title}: {handler}"[:200],
@@ -150,9 +158,10 @@ class Run(models.Model):
         return line | {"schedule": "", "nominal_at": None, "limit_keys": limit_keys(line)}
 
     def start(self, now: datetime) -> None:
-        """By whoever performs it: what is published from now on is beyond what it will have seen.
+        """Record that a worker has started the run, and how far its topics reach.
 
-        One that goes on with what was prepared before has seen no more than that.
+        Events published from now on count as unseen. A run that continues with what an earlier attempt
+        prepared keeps that attempt's snapshot.
         """
         if self.phase == Phase.PREPARING:
             topics = Subscription.objects.filter(handler=self.handler_id)
@@ -161,24 +170,24 @@ class Run(models.Model):
         self._write(now, snapshot=self.snapshot, started_at=now)
 
     def reach(self, phase: Phase, *, now: datetime, **checkpoint: Any) -> None:
-        """Forward, with what is to be remembered of it; Superseded if the run is no longer active."""
+        """Move to a later phase and store its checkpoint; raise Superseded if the run is not active."""
         before = PHASES[: PHASES.index(phase)]
         self._write(now, before=before, phase=phase, **checkpoint)
 
     def _write(self, now: datetime, *, before: Sequence[str] = PHASES, **values: Any) -> None:
         mine = Run.objects.active().filter(pk=self.pk, phase__in=before)
         if not mine.update(updated_at=now, **values):
-            raise Superseded(f"run {self.pk} is no longer this worker's")
+            raise Superseded(f"run {self.pk} no longer belongs to this worker")
         for name, value in values.items():
             setattr(self, name, value)
 
     def reach_prepared(self, prepared: Prepared, *, now: datetime) -> bool:
-        """With its reservations. False: somebody skipped one of them meanwhile, so it prepares again."""
+        """Store what was prepared and reserve its events; return False if one of them is not pending."""
         ids = [each.id for each in prepared.reserve]
         topics = [int(pk) for pk in self.snapshot]
         with transaction.atomic():
             if ids:
-                # Whoever publishes what is pending already writes to the same events, in another order.
+                # Lock the topics: a publication of pending events updates the same rows in another order.
                 list(Topic.objects.filter(pk__in=topics).lock().values_list("pk"))
             self.reach(
                 Phase.PREPARED,
@@ -197,7 +206,7 @@ class Run(models.Model):
         return True
 
     def reach_mutating(self, *, now: datetime) -> None:
-        """Before the call: whoever finds it so knows that it may have happened, and under which key."""
+        """Record the mutation and its key before the call, so that a crash leaves a trace."""
         key = self.mutation_key or self.key
         self.reach(Phase.MUTATING, now=now, effect=Run.Effect.IN_FLIGHT, mutation_key=key)
 
@@ -205,7 +214,7 @@ class Run(models.Model):
         self.reach(Phase.MUTATED, now=now, effect=Run.Effect.APPLIED, mutation_result=clean_json(result))
 
     def commit(self, commit: Commit, *, now: datetime) -> str:
-        """Events, state and what follows, all at once; returns what there is to note."""
+        """Publish events, store the state and settle the run in one transaction; return a notice, if any."""
         with transaction.atomic():
             causes = (self.prepare_result or {}).get("reserve", [])
             Topic.objects.publish(
@@ -226,13 +235,13 @@ class Run(models.Model):
     def stop(
         self, stop: Stop, error: BaseException | str, *, now: datetime, effect: str | None = None
     ) -> bool:
-        """Paused or failed where it was: the phase stays. False: it is no longer active."""
-        told = error if isinstance(error, str) else failures.told(error)
+        """Pause or fail the run in its phase; return False if it is not active any more."""
+        text = error if isinstance(error, str) else failures.error_text(error)
         kind = "" if isinstance(error, str) else type(error).__name__
         values: dict[str, Any] = {
             "status": stop.status,
             "due_at": stop.due_at,
-            "error": clean_text(told)[:ERROR_CHARS],
+            "error": clean_text(text)[:ERROR_CHARS],
             "error_type": kind[:100],
             "finished_at": now,
             "updated_at": now,
@@ -249,15 +258,15 @@ class Run(models.Model):
             self.refresh_from_db()
             Workflow.objects.awaken([self.workflow_id], now=now)
             if self.due_at is None:
-                noticed.send(Run, events=[Notice("workflow.stuck", now, data=self._as_news(now))])
+                noticed.send(Run, events=[Notice("workflow.stuck", now, data=self._notice_data(now))])
         return True
 
     def _has_new_code(self) -> bool:
-        """Deployed since it began."""
+        """Tell whether new code was deployed since the run began."""
         deployed = Handler.objects.deployed().filter(pk=self.handler_id)
         return deployed.exclude(code_version=self.code_version).exists()
 
-    def _as_news(self, now: datetime) -> dict[str, Any]:
+    def _notice_data(self, now: datetime) -> dict[str, Any]:
         return {
             "run_id": self.pk,
             "workflow": self.workflow.slug,
@@ -271,18 +280,18 @@ class Run(models.Model):
         }
 
     def crash(self, why: str, *, now: datetime) -> bool:
-        """Nobody performs it any more; its next attempt begins where the reset rules say."""
+        """Stop a run that no worker performs any more; the reset rules say where its next attempt begins."""
         end = failures.stop(Status.CRASHED, self.tries, can_reconcile=False, now=now)
         if end.status == Status.FAILED_INTERNAL:
-            why = f"{why}: crash loop, lost {end.tries.crashes} times"
+            why = f"{why}: crash loop, {end.tries.crashes} workers were lost"
         return self.stop(end, why, now=now)
 
     def follow(self, *, now: datetime) -> Run:
-        """The next attempt. The caller holds the workflow's lock; this run is settled by it."""
+        """Settle this run and add its next attempt. The caller holds the workflow's lock."""
         beginning = self.beginning
         Run.objects.filter(pk=self.pk, settled_at=None).update(settled_at=now, due_at=None, updated_at=now)
         following = Run(handler=self.handler, retry_of=self, phase=beginning.phase)
-        # What was approved is what had been prepared: another attempt has to ask again.
+        # The approval is for what had been prepared: an attempt that prepares again must ask again.
         following.is_approved = self.is_approved and self.status == Status.PAUSED_APPROVAL
         following.note = self.note
         for name in TRIES:
@@ -295,34 +304,34 @@ class Run(models.Model):
         if beginning.keeps:
             self.reserved.filter(status=Event.Status.RESERVED).update(reserved_by=run)
         else:
-            self._give_back(now)
+            self._release_events(now)
         return run
 
     @property
     def is_without_code(self) -> bool:
-        """Stuck, and nobody can go on with it; what may have happened is for a person to say first."""
+        """Tell whether the run is stuck and its handler is gone, without a mutation of unknown outcome."""
         return self.is_stuck and self.handler.is_stopped and self.effect != Run.Effect.IN_FLIGHT
 
-    def leave(self, *, now: datetime) -> None:
-        """Nothing follows it: the code no longer has its handler. The caller holds the workflow's lock."""
+    def settle_without_code(self, *, now: datetime) -> None:
+        """Settle the run without a next attempt. The caller holds the workflow's lock."""
         Run.objects.filter(pk=self.pk, settled_at=None).update(settled_at=now, due_at=None, updated_at=now)
         if self.effect == Run.Effect.APPLIED:
             self.reserved.all().settle(Event.Status.CONSUMED, now=now)
         elif self.effect == Run.Effect.SKIPPED:
             self.reserved.all().settle(Event.Status.SKIPPED, now=now)
         else:
-            self._give_back(now)
+            self._release_events(now)
 
-    def _give_back(self, now: datetime) -> None:
-        """Whoever consumes these events by now has seen their topic without them."""
+    def _release_events(self, now: datetime) -> None:
+        """Make reserved events pending again, and let other consumers of their topics look again."""
         topics = set(self.reserved.filter(status=Event.Status.RESERVED).values_list("topic", flat=True))
         if not topics:
             return
         self.reserved.all().release()
         others = Subscription.objects.filter(topic__in=topics).exclude(handler=self.handler_id)
         workflows = set(others.values_list("handler__workflow", flat=True))
-        others.look_anew()
-        # In a transaction of its own: who holds the lock of a workflow asks for no other.
+        others.rewind()
+        # In a separate transaction: two workflows are never locked one after the other.
         transaction.on_commit(
             lambda: Workflow.objects.awaken(workflows - {self.workflow_id}, now=now), robust=True
         )
@@ -339,45 +348,47 @@ class Run(models.Model):
         self._resolve("approve", note, {"is_approved": True}, (Status.PAUSED_APPROVAL,), initiator, now)
 
     def reject(self, note: str, *, initiator: Initiator, now: datetime) -> None:
-        """What it had prepared is left undone and `next` is told so; without anything prepared, or once it
-        was applied, there is nothing to leave out: the workflow pauses."""
+        """Skip the mutation and continue with `next`; pause the workflow if there is nothing to skip."""
         if self.may_skip:
             skipped = {"effect": Run.Effect.SKIPPED}
             self._resolve("reject", note, skipped, (Status.PAUSED_APPROVAL,), initiator, now)
             return
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
-            if not self._as_seen((Status.PAUSED_APPROVAL,)).update(note=note[:1000], updated_at=now):
-                raise self._unfit()
+            if not self._unchanged((Status.PAUSED_APPROVAL,)).update(note=note[:1000], updated_at=now):
+                raise self._not_resolvable()
             Activity.objects.record("reject", self, initiator=initiator, now=now, message=note)
             if not self.workflow.pause(f"Rejected: {note}".strip(), initiator=initiator, now=now):
-                raise Refused(f"“{self.workflow}” is not running: there is nothing to reject.")
+                raise Refused(f"“{self.workflow}” is not active. Resume it before you reject run {self.pk}.")
 
     def retry(self, note: str, *, initiator: Initiator, now: datetime) -> None:
-        """Without waiting any longer."""
+        """Begin the next attempt now."""
         self._resolve("retry", note, {}, STUCK, initiator, now)
 
     def reconcile(
         self, happened: bool, note: str, *, result: Any = None, initiator: Initiator, now: datetime
     ) -> None:
-        """A person knows whether the mutation happened."""
+        """Record whether the mutation happened, as a person found out."""
         values: dict[str, Any] = {"effect": Run.Effect.APPLIED if happened else Run.Effect.FAILED}
         if happened:
             values["mutation_result"] = clean_json(result)
         operation = "happened" if happened else "did_not_happen"
         if self.effect != Run.Effect.IN_FLIGHT:
-            raise Refused(f"Run {self.pk} has no mutation of unknown outcome.")
+            raise Refused(f"Run {self.pk} has no mutation whose outcome is unknown.")
         self._resolve(operation, note, values, STUCK, initiator, now)
 
     def skip(self, note: str, *, initiator: Initiator, now: datetime) -> None:
-        """Leaves the mutation out: its events are skipped, and `next` is told so."""
+        """Skip the mutation and its events, and continue with `next`."""
         if not self.may_skip:
-            raise Refused(f"Run {self.pk} has reserved no events, or its mutation was applied: retry it.")
+            raise Refused(
+                f"Run {self.pk} has reserved no events, or its mutation was applied. Retry it instead."
+            )
         self._resolve("skip", note, {"effect": Run.Effect.SKIPPED}, STUCK, initiator, now)
 
-    def _unfit(self) -> Refused:
-        why = "it has been answered already, or needs another answer"
-        return Refused(f"Run {self.pk} does not wait for this any more: {why}.")
+    def _not_resolvable(self) -> Refused:
+        return Refused(
+            f"Run {self.pk} was already resolved, or needs another decision. Reload and try again."
+        )
 
     @property
     def may_skip(self) -> bool:
@@ -392,24 +403,26 @@ class Run(models.Model):
         initiator: Initiator,
         now: datetime,
     ) -> None:
-        """Guarded: whoever comes second is told. What follows has all tries before it."""
+        """Resolve a stuck run once: a second answer is refused. The next attempt has all its tries again."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
             values |= dict.fromkeys(TRIES, 0)
-            answered = self._as_seen(statuses).update(due_at=now, updated_at=now, note=note[:1000], **values)
-            if not answered:
-                raise self._unfit()
+            resolved = self._unchanged(statuses).update(
+                due_at=now, updated_at=now, note=note[:1000], **values
+            )
+            if not resolved:
+                raise self._not_resolvable()
             Activity.objects.record(operation, self, initiator=initiator, now=now, message=note)
             Workflow.objects.awaken([self.workflow_id], now=now)
         self.refresh_from_db()
 
-    def _as_seen(self, statuses: Sequence[Status]) -> RunQuerySet:
-        """Nothing was written to it since whoever answers has read it: the first of several decides."""
+    def _unchanged(self, statuses: Sequence[Status]) -> RunQuerySet:
+        """Filter to this run if it was not written since it was read, so that the first answer counts."""
         stuck = Run.objects.stuck().filter(pk=self.pk, status__in=statuses)
         return stuck.filter(effect=self.effect, updated_at=self.updated_at)
 
     def fix(self, *, now: datetime) -> bool:
-        """Something removed the cause of its failure: the next attempt begins at once."""
+        """Begin the next attempt at once, after the cause of the failure was removed."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
             mine = Run.objects.stuck().filter(pk=self.pk, status=Status.FAILED_LOGIC, due_at=None)
@@ -419,7 +432,7 @@ class Run(models.Model):
         return bool(fixed)
 
     def reconcile_stop(self, tries: Tries, *, now: datetime) -> Stop:
-        """After `reconcile` could not tell."""
+        """Decide how to stop after `reconcile` could not tell what happened."""
         more = replace(tries, reconciled=tries.reconciled + 1)
         return failures.stop(Status.PAUSED_RECONCILIATION, more, can_reconcile=True, now=now)
 
@@ -435,7 +448,7 @@ STUCK = (
 
 
 def _as_text(wake_at: object) -> object:
-    """As it is stored; what is no instant stays for the notice that says so."""
+    """Return the text to store; an invalid value is kept for the notice about it."""
     if isinstance(wake_at, datetime):
         return wake_at.isoformat()
     return wake_at if wake_at is None or isinstance(wake_at, str) else repr(wake_at)

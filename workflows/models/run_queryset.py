@@ -1,4 +1,4 @@
-"""What can be asked, and done, of many runs at once."""
+"""Queries and statements on many runs."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ SYSTEM = Initiator.system("workflows")
 
 class RunQuerySet(models.QuerySet["Run"]):
     def active(self) -> RunQuerySet:
-        """By the index of the open ones: a workflow may have millions that are settled."""
+        """Filter to active runs, by the index of open runs: a workflow may have millions of settled ones."""
         return self.open().filter(status=Status.ACTIVE)
 
     def open(self) -> RunQuerySet:
-        """Active, or stuck: each workflow has at most one of these."""
+        """Filter to runs that are active or stuck; each workflow has at most one."""
         return self.filter(settled_at=None)
 
     def stuck(self) -> RunQuerySet:
         return self.open().exclude(status=Status.ACTIVE)
 
     def waiting(self) -> RunQuerySet:
-        """Stuck until somebody acts."""
+        """Filter to stuck runs that need a person."""
         return self.stuck().filter(due_at=None)
 
     def begin(self, handler: Handler, *, now: datetime) -> Run:
-        """A first attempt. The caller holds the workflow's lock."""
+        """Add a first attempt. The caller holds the workflow's lock."""
         return self.add(self.model(handler=handler, phase=Phase.PREPARING), now=now)
 
     def add(self, run: Run, *, now: datetime) -> Run:
-        """With its task."""
+        """Store the run and queue its task."""
         handler = run.handler
         run.key, run.workflow = new_key(), handler.workflow
         run.code_version, run.created_at, run.updated_at = handler.code_version, now, now
@@ -50,7 +50,7 @@ class RunQuerySet(models.QuerySet["Run"]):
         return run
 
     def abandoned(self) -> RunQuerySet:
-        """Active, though the task that ran them has ended, and nobody has asked for another attempt of it."""
+        """Filter to active runs whose task has ended without another attempt."""
         attempts = Activity.objects.filter(task_key=models.OuterRef("key"))
         is_open = models.Exists(attempts.filter(status__in=Activity.OPEN))
         return self.active().filter(models.Exists(attempts), ~is_open)

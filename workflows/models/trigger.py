@@ -25,15 +25,15 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         return self.filter(due_at__lte=now)
 
     def behind(self) -> EventTriggerQuerySet:
-        """Those whose topic goes beyond what they have seen."""
+        """Filter to triggers whose topic has events that they have not read."""
         return self.filter(cursor__lt=F("topic__last_seq"))
 
     def lock(self) -> EventTriggerQuerySet:
-        """After their topics, or their schedule, and before any event."""
+        """Lock in id order, after topics or schedules and before events, to avoid deadlocks."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
-        """One for each topic of an open schedule, which begins with the next event; none for a closed one."""
+        """Keep one trigger for each topic of an open schedule, beginning with the next event."""
         own = self.filter(schedule=schedule)
         wanted = [] if schedule.status == Schedule.Status.CLOSED else schedule.topics
         concerned = Topic.objects.filter(Q(slug__in=wanted) | Q(pk__in=own.values("topic")))
@@ -47,14 +47,14 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         own.behind().update(due_at=now)
 
     def hold(self, topics: Collection[Topic]) -> list[EventTrigger]:
-        """Those of locked topics, before any event is written: whoever settles them does so after that."""
+        """Lock the triggers of locked topics before any event is written, so that settling waits."""
         return list(self.filter(topic__in=topics).lock())
 
     def awaken(self, triggers: Sequence[EventTrigger], *, now: datetime) -> None:
-        """New events have come for these, which are held; part of the transaction that publishes them.
+        """Make locked triggers due for new events, in the transaction that publishes them.
 
-        The write has no condition, as that of workflows: whoever has just looked, and takes them off the
-        list, has not seen what comes now.
+        The write is unconditional, as for workflows: a concurrent pass that clears `due_at` has not seen
+        these events.
         """
         if not triggers:
             return
@@ -64,9 +64,9 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         transaction.on_commit(lambda: start_soon(schedules), robust=True)
 
     def settle(self, schedule_id: int, *, now: datetime) -> None:
-        """The events that have come become occurrences, a slice of them; the invoker decides on those."""
+        """Turn a slice of the new events into occurrences; the invoker decides on those."""
         with transaction.atomic():
-            [schedule] = Schedule.objects.hold([schedule_id])
+            [schedule] = Schedule.objects.lock_in_order([schedule_id])
             due = self.filter(schedule=schedule, due_at__isnull=False)
             for trigger in due.lock():
                 trigger._settle(schedule, now)
@@ -78,14 +78,14 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
             try:
                 self.settle(schedule_id, now=now)
             except AWAY as error:
-                logger.info("the events of schedule %s are left to the next tick: %s", schedule_id, error)
+                logger.info("the next tick settles the events of schedule %s: %s", schedule_id, error)
             except Exception:
-                logger.exception("the events of schedule %s cannot be settled", schedule_id)
+                logger.exception("could not settle the events of schedule %s", schedule_id)
         if ids:
             invoke_soon(ids, now=now)
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """Half of their share is taken still, so nothing runs dry meanwhile."""
+        """Let triggers read on whose schedules have at most half of their share of events pending."""
         waits = self.filter(schedule__in=schedule_ids, due_at=None).behind()
         waiting = dict(waits.values_list("pk", "schedule_id"))
         if not waiting:
@@ -100,30 +100,34 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
 
 
 def start_soon(schedule_ids: Sequence[int]) -> None:
-    """So that nothing waits for a tick; a tick repeats what is lost here."""
+    """Settle and invoke at once; the next tick repeats what fails here."""
     from database import clock
 
     for schedule_id in schedule_ids:
         try:
             EventTrigger.objects.settle(schedule_id, now=clock.now())
         except AWAY as error:
-            logger.warning("schedule %s cannot be started now, the scheduler will: %s", schedule_id, error)
+            logger.warning(
+                "could not settle the events of schedule %s now, the scheduler will: %s", schedule_id, error
+            )
     invoke_soon(schedule_ids, now=clock.now())
 
 
 def share() -> int:
-    """How many events of a schedule may wait: the others wait in their topic, and its times have room."""
+    """Return how many events of a schedule may be pending; the rest of the buffer is for its times."""
     return max(int(settings.JIM_BUFFER_LIMIT) // 2, 1)
 
 
 class EventTrigger(models.Model):
-    """Lets the events of a topic start a schedule. Follows from the schedule's definition."""
+    """Starts a schedule with the events of a topic, as the schedule's definition says."""
 
     schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="event_triggers")
     topic = models.ForeignKey(Topic, models.CASCADE, related_name="triggers")
-    cursor = models.BigIntegerField(help_text="The last event that has become an occurrence.")
+    cursor = models.BigIntegerField(help_text="The number of the last event that became an occurrence.")
     due_at = models.DateTimeField(
-        null=True, blank=True, help_text="When to look; empty: nothing has come, or there is no room for it."
+        null=True,
+        blank=True,
+        help_text="When to read the topic; empty if there is nothing to read or no room for more.",
     )
 
     objects = EventTriggerQuerySet.as_manager()
@@ -139,28 +143,28 @@ class EventTrigger(models.Model):
         return f"{self.schedule} ← {self.topic}"
 
     def _settle(self, schedule: Schedule, now: datetime) -> None:
-        """Both are locked: what is published from now on makes it due again."""
+        """Turn events into occurrences. Schedule and trigger are locked, so later events make it due."""
         room = self._room(schedule)
         events = list(self.topic.events.filter(seq__gt=self.cursor).order_by("seq").defer("payload")[:room])
-        heard = [event for event in events if event.status != Event.Status.SKIPPED]
+        new = [event for event in events if event.status != Event.Status.SKIPPED]
         Occurrence.objects.bulk_create(
             [
                 Occurrence.of_event(
                     schedule, event.pk, event.created_at, name=f"{self.topic}: {event}", now=now
                 )
-                for event in heard
+                for event in new
             ],
             ignore_conflicts=True,
         )
         if not hasattr(self.topic, "subscription"):
-            Event.objects.filter(pk__in=[event.pk for event in heard]).consume(now=now)
+            Event.objects.filter(pk__in=[event.pk for event in new]).consume(now=now)
         if events:
             self.cursor = events[-1].seq
         self.due_at = None
         self.save(update_fields=["cursor", "due_at"])
 
     def _room(self, schedule: Schedule) -> int:
-        """With more than there is room for, it waits until some of them have been settled."""
+        """Return how many more events may become occurrences now; the others wait in the topic."""
         pending = schedule.occurrences.buffered()
         held = pending.filter(source=Occurrence.Source.EVENT).count()
         return max(0, min(share() - held, int(settings.JIM_BUFFER_LIMIT) - pending.count()))

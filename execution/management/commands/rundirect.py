@@ -21,16 +21,19 @@ FAILED, WRONG, BUSY, INTERRUPTED = 1, 2, 3, 130
 
 class Command(BaseCommand):
     help = (
-        "Runs one step here and now, in the next free seat of its pool: after what runs, before everything "
-        "that is queued. Ctrl-C stops it. Exit codes: 0 it succeeded, 1 it failed, 2 it is not a step that "
-        "can run, 3 no seat was free in time."
+        "Run one step at once in the next free seat of its pool, before all queued tasks. Ctrl-C stops it. "
+        "Exit codes: 0 succeeded, 1 failed, 2 the step is invalid, 3 no seat was free in time."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("step_type", metavar="TYPE", help="the step type, such as python or executable")
         parser.add_argument("config", type=config, metavar="CONFIG", help="its settings, as a JSON object")
-        parser.add_argument("--name", default="direct request", help="what records call it")
-        parser.add_argument("--pool", default="default", help="whose next seat it takes (default: default)")
+        parser.add_argument("--name", default="direct request", help="the name of the step in records")
+        parser.add_argument(
+            "--pool",
+            default="default",
+            help="the pool whose next free seat the step takes (default: default)",
+        )
         parser.add_argument(
             "--wait",
             type=seconds,
@@ -39,7 +42,7 @@ class Command(BaseCommand):
             help=f"how long to wait for a seat (default {direct.WAIT_SECONDS:g})",
         )
         parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long the step may run")
-        parser.add_argument("--json", action="store_true", help="for programs: its outcome as an object")
+        parser.add_argument("--json", action="store_true", help="print the outcome as a JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_migrated("execution_reservation")
@@ -47,23 +50,23 @@ class Command(BaseCommand):
         if options["timeout"] is not None:
             step["timeout_seconds"] = math.ceil(options["timeout"])
         try:
-            with usable_database(), heeding_term():
+            with usable_database(), term_as_ctrl_c():
                 answer = direct.run(
                     step, initiator=Initiator.command("rundirect"), timeout_seconds=options["wait"]
                 )
         except ValidationError as error:
             raise CommandError(complaints(error), returncode=WRONG) from None
         except (direct.Busy, direct.TimedOut) as error:
-            raise CommandError(f"It was not run: {error}.", returncode=BUSY) from None
+            raise CommandError(f"The step was not run: {error}.", returncode=BUSY) from None
         except direct.Lost as error:
-            raise CommandError(f"It was lost: {error}.", returncode=FAILED) from None
+            raise CommandError(f"The step was lost: {error}.", returncode=FAILED) from None
         except KeyboardInterrupt:
-            raise CommandError("It was interrupted.", returncode=INTERRUPTED) from None
+            raise CommandError("The step was interrupted.", returncode=INTERRUPTED) from None
         if options["json"]:
             self.stdout.write(json.dumps(_facts(answer), indent=2, ensure_ascii=False))
         self._tell(answer, quietly=options["json"])
 
-    def _tell(self, answer: direct.Answer, *, quietly: bool) -> None:
+    def _tell(self, answer: direct.DirectResult, *, quietly: bool) -> None:
         outcome = answer.outcome
         words = outcome.error or outcome.message
         told = outcome.status.replace("_", " ") + (f": {words}" if words else "")
@@ -76,7 +79,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(outcome.result, ensure_ascii=False))
 
 
-def _facts(answer: direct.Answer) -> dict[str, Any]:
+def _facts(answer: direct.DirectResult) -> dict[str, Any]:
     outcome = answer.outcome
     return {
         "activity": answer.activity_id,
@@ -88,8 +91,7 @@ def _facts(answer: direct.Answer) -> dict[str, Any]:
 
 
 @contextmanager
-def heeding_term() -> Iterator[None]:
-    """As Ctrl-C."""
+def term_as_ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
@@ -101,7 +103,7 @@ def config(text: str) -> Any:
     try:
         return loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"a JSON object is needed: {error}") from None
+        raise argparse.ArgumentTypeError(f"must be a JSON object: {error}") from None
 
 
 def seconds(text: str) -> float:
@@ -110,7 +112,7 @@ def seconds(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number <= 86_400:
-        raise argparse.ArgumentTypeError(f"a number of seconds from 0 to 86400 is needed, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 to 86400, not {text!r}")
     return number
 
 

@@ -12,7 +12,8 @@ from schedules.management.usable_database import require_migrated
 
 class Command(BaseCommand):
     help = (
-        "Starts what is due, and recovers what crashed. Any number may run at once; TERM or Ctrl-C ends it."
+        "Start executions that are due and recover tasks of crashed workers. Several may run at once. "
+        "TERM or Ctrl-C ends the scheduler."
     )
     requires_system_checks = [ENGINE]
 

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
-    help = "Runs queued tasks. Any number may run at once; TERM or Ctrl-C lets running steps end first."
+    help = "Run queued tasks. Several workers may run at once. TERM or Ctrl-C lets running steps end first."
     requires_system_checks = [ENGINE]
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -38,12 +38,12 @@ class Command(BaseCommand):
             "--pools", type=pools, default=(), metavar="A,B", help="serve only these pools (default all)"
         )
         parser.add_argument(
-            "--until-idle", action="store_true", help="end as soon as nothing is ready or running"
+            "--until-idle", action="store_true", help="end as soon as no task is ready or running"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         require_migrated("execution_worker")
-        log_asides()
+        log_stray_messages()
         loop = WorkerLoop(
             processes=options["processes"],
             threads=options["threads"],
@@ -51,11 +51,11 @@ class Command(BaseCommand):
             until_idle=options["until_idle"],
         )
         if run_until_signal(loop):
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 itself, anew
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 restarts this command
 
 
-def log_asides() -> None:
-    """What Python says about functions in threads goes into the log: that hides secrets, stderr does not."""
+def log_stray_messages() -> None:
+    """Log the warnings and errors that Python writes to stderr: the log hides secrets, stderr does not."""
     logging.captureWarnings(True)
     threading.excepthook = log_end_of_thread
     sys.unraisablehook = log_unraisable
@@ -74,12 +74,12 @@ def log_unraisable(args: sys.UnraisableHookArgs) -> None:
 def seats(text: str) -> int:
     number = whole_number(text, least=1, most=1000)
     if number is None:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 to 1000 is needed, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 1000, not {text!r}")
     return number
 
 
 def pools(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise argparse.ArgumentTypeError("name the pools, separated by commas: default,ldap")
+        raise argparse.ArgumentTypeError("must be names of pools, separated by commas: default,ldap")
     return names

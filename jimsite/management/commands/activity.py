@@ -18,15 +18,17 @@ RELATED_SHOWN = 100
 
 class Command(JimCommand):
     help = (
-        "Show an activity: one attempt of a step or job, or one change. With --follow, its output is shown "
-        "live until it ends, with all attempts and steps that belong to it, and the exit code is the outcome."
+        "Show an activity: one attempt of a step or job, or one administrative change. With --follow, show "
+        "the output of all its attempts and steps until the end; the exit code then tells the outcome."
     )
-    exit_codes = {FAILED: "it failed", CANCELLED: "it was cancelled", INTERRUPTED: "interrupted"}
+    exit_codes = {FAILED: "failed", CANCELLED: "cancelled", INTERRUPTED: "interrupted"}
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("activity", metavar="ID", help="its number, or the id of a job or step")
-        parser.add_argument("--follow", action="store_true", help="show the output live, until its end")
-        parser.add_argument("--items", action="store_true", help="also list its items, failed ones first")
+        parser.add_argument("activity", metavar="ID", help="number of the activity, or id of a job or step")
+        parser.add_argument(
+            "--follow", action="store_true", help="show the output live until the activity ends"
+        )
+        parser.add_argument("--items", action="store_true", help="also list the items, failed ones first")
         at_most(parser, 20)
 
     def run(self, options: dict[str, Any]) -> None:
@@ -47,11 +49,11 @@ class Command(JimCommand):
             self._write_json({"ended": brief(tail.last)})
         if code := exit_code(tail.last):
             words = printable(tail.last.error or tail.last.message)
-            told = f"“{tail.last.target_name}” {tail.last.status.replace('_', ' ')}"
-            raise CommandError(f"{told}: {words}" if words else f"{told}.", returncode=code)
+            ended = f"“{tail.last.target_name}” {tail.last.status.replace('_', ' ')}"
+            raise CommandError(f"{ended}: {words}" if words else f"{ended}.", returncode=code)
 
     def _write_json(self, facts: dict[str, Any]) -> None:
-        """One object per line: it can be read while it is written."""
+        """Write one object per line, so that the output can be read while it is written."""
         self.stdout.write(f"{json.dumps(as_json(facts), ensure_ascii=False)}\n")
         self.stdout.flush()
 
@@ -87,7 +89,7 @@ class Command(JimCommand):
         items = item_rows(activity, limit)
         self.console.print()
         if not items:
-            self.say("It has no items.")
+            self.say("This activity has no items.")
             return
         rest = f"of {activity.items_total:,} items" if activity.items_total > len(items) else ""
         columns: dict[str, list[str | Text]] = {

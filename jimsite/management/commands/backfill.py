@@ -16,25 +16,27 @@ TIMES_SHOWN = 10
 
 class Command(JimCommand):
     help = (
-        "Start the times of a past range, again or at last, as the schedule has them now. Live times never "
-        "wait behind them."
+        "Start the times of a past range by the current definition of a schedule. A backfill does not delay "
+        "the schedule's own times."
     )
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
         for name, dest, meaning in (
-            ("--from", "start", "included, on its clock: 2026-11-01 or 2026-11-01T09:00"),
-            ("--to", "end", "included; a date is meant to its end, or to now"),
+            ("--from", "start", "first time, in the schedule's time zone: 2026-11-01 or 2026-11-01T09:00"),
+            ("--to", "end", "last time; a date includes the whole day, up to now"),
         ):
             parser.add_argument(name, dest=dest, required=True, metavar="TIME", help=meaning)
         parser.add_argument(
             "--which",
             choices=Backfill.Which.values,
             default=USUAL_WHICH,
-            help="all times, those without an execution (default), or those whose last one failed",
+            help="all times, times without an execution (default), or times whose last execution failed",
         )
         overlap(parser, f"{USUAL_OVERLAP}, one after the other")
-        parser.add_argument("--dry-run", action="store_true", help="only say which times would start")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show which times would start without starting them"
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         schedule, now = Schedule.objects.called(options["schedule"]), self.now
@@ -53,20 +55,18 @@ class Command(JimCommand):
     def _show(self, schedule: Schedule, survey: Survey, made: Backfill | None) -> None:
         times = counted(survey.chosen, "time")
         if made is not None:
-            self.say(f"The backfill {made.pk} of “{schedule}” is on its way: {times}.")
+            self.say(f"Backfill {made.pk} of “{schedule}” was created with {times}.")
             return
         if not survey.total:
-            self.say(f"Dry run: there is nothing to do. “{schedule}” has no time in this range.")
+            self.say(f"Dry run: “{schedule}” has no times in this range.")
         elif not survey.chosen:
-            self.say(
-                f"Dry run: there is nothing to do among {counted(survey.total, 'time')} of “{schedule}”."
-            )
+            self.say(f"Dry run: of {counted(survey.total, 'time')} of “{schedule}”, none would be started.")
         else:
-            self.say(f"Dry run, nothing was started: {times} of “{schedule}” would be.")
+            self.say(f"Dry run: {times} of “{schedule}” would be started.")
         for at in survey.times:
             self.say(f"  {on_clock(at, schedule.zone)} {schedule.zone.key}")
         if survey.last and survey.last not in survey.times:
-            self.say(f"  … and so on until {on_clock(survey.last, schedule.zone)}")
+            self.say(f"  … until {on_clock(survey.last, schedule.zone)}")
         for reason, count in sorted(survey.left_out.items()):
             self.say(f"Left out: {count:,} {reason}.")
 

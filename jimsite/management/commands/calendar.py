@@ -8,19 +8,19 @@ from jimsite.arguments import called
 from jimsite.verbs import Target, Verb, VerbsCommand
 from schedules.models import SharedCalendar
 
-NONE_YET = "“importschedules” makes those of a file"
+NONE_YET = "“importschedules” creates them from a file"
 CALENDARS = Target(
     "CALENDAR",
-    "its name",
+    "name of the calendar",
     partial(called, SharedCalendar.objects.all(), by="name", kind="calendar", none_yet=NONE_YET),
 )
 
 
 class Command(VerbsCommand):
-    help = "List and delete shared calendars; “importschedules” makes and changes them."
+    help = "List and delete shared calendars; “importschedules” creates and changes them."
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("list", "List the calendars that schedules may leave out times by.", self.list_all)
+        yield Verb("list", "List the shared calendars.", self.list_all)
         yield from self.operations_of(SharedCalendar, CALENDARS)
 
     def list_all(self, options: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ class Command(VerbsCommand):
 
     def _show(self, rows: Sequence[SharedCalendar]) -> None:
         if not rows:
-            self.say(f"There are no calendars: {NONE_YET}.")
+            self.say(f"No calendars yet: {NONE_YET}.")
             return
         self.columns(
             {

@@ -14,41 +14,45 @@ from schedules.models import Refused, Schedule
 
 class Command(JimCommand):
     help = (
-        "Cancel executions and jobs: what runs is asked to stop, and nothing more of them starts but "
-        "clean-up, later steps with run_if always. Of a schedule, all that is running is cancelled; its next "
-        "times are not concerned."
+        "Cancel executions and jobs. Running steps are asked to stop; of the remaining steps, only clean-up "
+        "(run_if always) still runs. With --schedule, cancel all running executions of a schedule; its next "
+        "times are not affected."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("ids", nargs="*", metavar="ID", help="an execution's number or a job's id")
-        parser.add_argument("--schedule", default="", metavar="NAME", help="whatever of it is running")
-        parser.add_argument("--reason", default="", help="why, for whoever finds it cancelled")
+        parser.add_argument("ids", nargs="*", metavar="ID", help="number of an execution or id of a job")
+        parser.add_argument(
+            "--schedule", default="", metavar="NAME", help="all running executions of this schedule"
+        )
+        parser.add_argument("--reason", default="", help="reason, shown with the execution")
         parser.add_argument(
             "--terminate", action="store_true", help="end executions at once, without clean-up"
         )
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be cancelled")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show what would be cancelled without cancelling it"
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         targets = self._targets(options)
-        told = [(target, _ending(target, options["terminate"])) for target in targets]
-        done = [(target, ending, self._cancel(target, options)) for target, ending in told]
+        endings = [(target, _ending(target, options["terminate"])) for target in targets]
+        done = [(target, ending, self._cancel(target, options)) for target, ending in endings]
         facts = [_facts(target, ending, is_done) for target, ending, is_done in done]
         self.tell({"dry_run": options["dry_run"], "cancelled": facts}, lambda: self._show(done, options))
 
     def _targets(self, options: dict[str, Any]) -> Sequence[Execution | Job]:
         if bool(options["ids"]) == bool(options["schedule"]):
-            raise Refused("Name executions and jobs by their ids, or one schedule with --schedule.")
+            raise Refused("Give the ids of executions and jobs, or one schedule with --schedule.")
         if options["schedule"]:
             schedule = Schedule.objects.called(options["schedule"])
             running = list(Execution.objects.in_progress().filter(schedule=schedule).order_by("pk"))
             if not running:
-                raise Refused(f"Nothing of “{schedule}” is running.")
+                raise Refused(f"“{schedule}” has no running executions.")
             return running
         called = execution_called if options["terminate"] else run_called
         return [called(text) for text in dict.fromkeys(options["ids"])]
 
     def _cancel(self, target: Execution | Job, options: dict[str, Any]) -> bool:
-        """False: it has ended already."""
+        """Cancel the target; return False if it has already ended."""
         if options["dry_run"]:
             return _is_open(target)
         if options["terminate"] and isinstance(target, Execution):
@@ -62,11 +66,11 @@ class Command(JimCommand):
                 f"{verb} {'terminated' if options['terminate'] else 'cancelled'}, with {tasks(ending.tasks)}"
             )
             what += f"; {clean_up_words(ending.clean_up)}" if ending.clean_up else ""
-            self.say(f"{_name(target)} {what if is_done else 'has ended already'}.")
+            self.say(f"{_name(target)} {what if is_done else 'has already ended'}.")
 
 
 class Ending(NamedTuple):
-    """How many tasks end, and the names of those that run all the same."""
+    """The number of tasks that end, and the names of the clean-up tasks that still run."""
 
     tasks: int
     clean_up: list[str]

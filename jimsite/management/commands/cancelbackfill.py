@@ -9,13 +9,13 @@ from jimsite.verbs import OperatingCommand, Target
 from schedules.operations import CancelBackfill
 
 CANCEL = CancelBackfill()
-BACKFILLS = Target("ID", "its number: “describe NAME” shows it", backfill_called)
+BACKFILLS = Target("ID", "number of the backfill, as shown by “describe NAME”", backfill_called)
 
 
 class Command(OperatingCommand):
     help = (
-        "Cancel backfills: nothing more of them starts, and what is running goes on. They cannot be taken up "
-        "again."
+        "Cancel backfills: no more of their times start, and running executions continue. A cancelled "
+        "backfill cannot be resumed."
     )
 
     def ask(self, parser: CommandParser) -> None:

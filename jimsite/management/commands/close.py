@@ -9,13 +9,13 @@ from schedules.models import Schedule
 from schedules.operations import Close
 
 CLOSE = Close()
-SCHEDULES = Target("NAME", "the schedules, by name or id", Schedule.objects.called)
+SCHEDULES = Target("NAME", "names or ids of schedules", Schedule.objects.called)
 
 
 class Command(OperatingCommand):
     help = (
-        "Close schedules for good: they never run again and cannot be opened again. What is pending is "
-        "cancelled, what is running goes on, their history stays, and their names become free."
+        "Close schedules permanently. Pending times are cancelled, running executions continue, the history "
+        "stays, and the names can be used again."
     )
 
     def ask(self, parser: CommandParser) -> None:

@@ -10,8 +10,8 @@ from jimsite.terminal import JimCommand
 
 class Command(JimCommand):
     help = (
-        "Print what a shell needs to complete JIM's commands, their options and the names of schedules. For "
-        "bash: source <(manage.py completion bash). For zsh: source <(manage.py completion zsh)."
+        "Print a script that completes JIM's commands, options and names of schedules in a shell. "
+        "Load it with: source <(manage.py completion bash), or source <(manage.py completion zsh)."
     )
     has_json = False
     requires_system_checks = []
@@ -20,7 +20,10 @@ class Command(JimCommand):
     def ask(self, parser: CommandParser) -> None:
         parser.add_argument("shell", choices=SHELLS)
         parser.add_argument(
-            "--program", default="jim", metavar="NAME", help="an alias that is completed as well (jim)"
+            "--program",
+            default="jim",
+            metavar="NAME",
+            help="an alias of manage.py to complete as well (default: jim)",
         )
 
     def run(self, options: dict[str, Any]) -> None:

@@ -17,17 +17,26 @@ from schedules.placeholders import hint
 
 class Command(JimCommand):
     help = (
-        "Make an API token for a user. Its text goes to standard output, and nothing else does; nobody can "
-        "read it again. It never reaches further than its user."
+        "Create an API token for a user and print it to standard output. The token cannot be shown again. "
+        "It never allows more than its user may do."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("user", metavar="USERNAME", help="whom it stands for")
-        parser.add_argument("--name", required=True, help="what it is for")
+        parser.add_argument("user", metavar="USERNAME", help="user that the token acts for")
+        parser.add_argument("--name", required=True, help="purpose of the token")
         parser.add_argument(
-            "--scopes", type=scopes, default=["view"], metavar="A,B", help=f"of {', '.join(SCOPES)} (view)"
+            "--scopes",
+            type=scopes,
+            default=["view"],
+            metavar="A,B",
+            help=f"one or more of {', '.join(SCOPES)} (default: view)",
         )
-        parser.add_argument("--expires", type=length, metavar="DURATION", help="after how long: 90d (never)")
+        parser.add_argument(
+            "--expires",
+            type=length,
+            metavar="DURATION",
+            help="lifetime, such as 90d (default: never expires)",
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         now = self.now
@@ -45,7 +54,7 @@ class Command(JimCommand):
     def _show(self, token: ApiToken, text: str, expires_at: datetime | None) -> None:
         until = f" until {on_clock(expires_at)} UTC" if expires_at else ""
         self.stderr.write(
-            f"A token of {token.user} for {', '.join(token.scopes)}{until}; it is shown this once:", str
+            f"Token of {token.user} for {', '.join(token.scopes)}{until}. It is shown only once:", str
         )
         self.stdout.write(f"{text}\n")
 
@@ -53,7 +62,7 @@ class Command(JimCommand):
 def scopes(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in SCOPES]:
-        raise argparse.ArgumentTypeError(f"there is no scope “{unknown[0]}”; {hint(unknown[0], SCOPES)}")
+        raise argparse.ArgumentTypeError(f"scope “{unknown[0]}” does not exist; {hint(unknown[0], SCOPES)}")
     return names
 
 
@@ -63,10 +72,10 @@ def _user(name: str) -> Any:
     if user is None:
         known = users._default_manager.filter(is_active=True).values_list(users.USERNAME_FIELD, flat=True)
         raise Refused(
-            f"There is no user “{name}”; {hint(name, list(known[:1_000]), 'createsuperuser makes one')}"
+            f"User “{name}” does not exist; {hint(name, list(known[:1_000]), 'createsuperuser creates one')}"
         )
     if not user.is_active:
-        raise Refused(f"The user “{name}” is not active.")
+        raise Refused(f"User “{name}” is not active.")
     return user
 
 

@@ -26,8 +26,8 @@ FILES = {
 
 class Command(BaseCommand):
     help = (
-        "Create the demonstration schedules that are not there yet, start the nightly one, and put files "
-        "into the inbox that the workflow “Files of the inbox” watches."
+        "Create the example schedules that do not exist yet, start the nightly one, and put files into the "
+        "inbox of the example workflow “Files of the inbox”."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -38,16 +38,16 @@ class Command(BaseCommand):
             words = " ".join(str(error).split())
             raise CommandError(f"The database cannot be used: {words}", returncode=2) from None
         names = ", ".join(schedule.name for schedule in created)
-        self.stdout.write(f"Created: {names}." if created else "The demonstration schedules are all there.")
+        self.stdout.write(f"Created: {names}." if created else "All example schedules exist already.")
         if files := put_files():
             self.stdout.write(
-                f"Put {files} files into {inbox()}: a workflow combines them. Schedulers and workers know it "
-                "from their next start on."
+                f"Put {files} files into {inbox()}, where the example workflow combines them. Restart "
+                "scheduler and workers to load it."
             )
 
 
 def create(*, now: datetime) -> list[Schedule]:
-    """Create what is not there yet; the nightly schedule runs at once, so that there is something to see."""
+    """Create missing examples; the nightly schedule runs at once, so that there is something to see."""
     known = {name.casefold() for name in Schedule.objects.open().values_list("name", flat=True)}
     if all(fields["name"].casefold() in known for fields in definitions()):
         return []
@@ -90,7 +90,7 @@ def _create(fields: dict[str, Any], now: datetime) -> Schedule:
 
 
 def put_files() -> int:
-    """For a newcomer to see the workflow move; the last file waits for its other half."""
+    """Create files for the example workflow; the last one waits for its counterpart."""
     inbox().mkdir(parents=True, exist_ok=True)
     missing = {name: text for name, text in FILES.items() if not (inbox() / name).exists()}
     for name, text in missing.items():

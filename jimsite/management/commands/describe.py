@@ -7,13 +7,13 @@ from rich.text import Text
 
 from jimsite.arguments import schedule_name
 from jimsite.terminal import JimCommand, on_clock, state, when
-from schedules.description import Description, shown_state
+from schedules.description import Description
 from schedules.models import Schedule
 from text.words import span
 
 
 class Command(JimCommand):
-    help = "Tell all there is to know about a schedule at a glance: its state, its last runs, its next times."
+    help = "Show a schedule: its state, last executions, next times and counters."
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
@@ -24,7 +24,7 @@ class Command(JimCommand):
         self.tell({"id": schedule.pk} | described.as_json(), lambda: self._show(schedule, described))
 
     def _show(self, schedule: Schedule, told: Description) -> None:
-        shown = state("overdue" if told.is_overdue else shown_state(told.state))
+        shown = state("overdue" if told.is_overdue else told.state)
         title = Text(f"{told.name}  ", style="bold") + shown
         self.console.print(title, soft_wrap=True)
         self.facts(_facts(schedule, told))

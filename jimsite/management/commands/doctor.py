@@ -16,15 +16,15 @@ CODES = {"warning": 1, "error": 2}
 
 class Command(JimCommand):
     help = (
-        "Examine this installation: database, clocks, migrations, scheduler, workers, stuck work, workflows, "
-        "webhooks, configuration. Each finding comes with its remedy. It changes nothing."
+        "Check this installation: database, clocks, migrations, scheduler, workers, stuck work, workflows, "
+        "webhooks, configuration. Each finding says what to do. Nothing is changed."
     )
-    exit_codes = {0: "all is well", 1: "there are warnings", 2: "there are errors"}
+    exit_codes = {0: "no problems", 1: "warnings", 2: "errors"}
     requires_system_checks = []
     needs_database = False
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("--all", action="store_true", help="also show what is as it should be")
+        parser.add_argument("--all", action="store_true", help="also show checks without problems")
 
     def run(self, options: dict[str, Any]) -> None:
         findings = examine()
@@ -34,7 +34,7 @@ class Command(JimCommand):
         self.tell(facts, lambda: self._show(findings, everything=options["all"]))
         if verdict in CODES:
             bad = [each for each in findings if each.severity in CODES]
-            raise CommandError(f"{counted(len(bad), 'finding')} to look at.", returncode=CODES[verdict])
+            raise CommandError(f"{counted(len(bad), 'problem')} found.", returncode=CODES[verdict])
 
     def _show(self, findings: Sequence[Finding], *, everything: bool) -> None:
         for finding in findings:
@@ -47,4 +47,4 @@ class Command(JimCommand):
                 self.say(f"    → {finding.remedy}", style="bright_black")
         fine = sum(each.severity == "ok" for each in findings)
         if not everything and fine:
-            self.say(f"✓ {counted(fine, 'other check')} found nothing wrong (--all shows them).", "green")
+            self.say(f"✓ {counted(fine, 'check')} without problems (--all shows them).", "green")

@@ -17,19 +17,19 @@ def event_called(text: str) -> Event:
     slug, slash, message_id = text.strip().partition("/")
     topic = topic_called(slug)
     if not slash:
-        raise Refused(f"An event is named by its topic and its message id: {topic.slug}/MESSAGE_ID.")
+        raise Refused(f"Name an event by its topic and message id: {topic.slug}/MESSAGE_ID.")
     found = topic.events.filter(message_id=clean_text(message_id)).first()
     if found is None:
-        way_out = f"“event list {topic.slug}” lists them"
-        raise Refused(f"There is no event “{message_id}” in the topic {topic.slug}: {way_out}.")
+        way_out = f"“event list {topic.slug}” lists its events"
+        raise Refused(f"Event “{message_id}” was not found in topic {topic.slug}. {way_out}.")
     return found
 
 
 class Command(VerbsCommand):
-    help = "List the events of a topic, and skip some; “publish” publishes one."
+    help = "List and skip the events of a topic; “publish” publishes one."
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("list", "List the events of a topic, the oldest first.", self.list_all, _ask)
+        yield Verb("list", "List the events of a topic, oldest first.", self.list_all, _ask)
         yield from self.operations_of(
             Event, Target("TOPIC/MESSAGE_ID", "such as orders/order-4711", event_called)
         )
@@ -43,7 +43,7 @@ class Command(VerbsCommand):
 
     def _show(self, rows: Sequence[Event]) -> None:
         if not rows:
-            self.say("There is no such event.")
+            self.say("No events match these filters.")
             return
         self.columns(
             {
@@ -56,8 +56,8 @@ class Command(VerbsCommand):
 
 
 def _ask(parser: CommandParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="its slug")
-    parser.add_argument("--status", choices=Event.Status.values, help="only in this state")
+    parser.add_argument("topic", metavar="TOPIC", help="slug of the topic")
+    parser.add_argument("--status", choices=Event.Status.values, help="only events in this state")
     at_most(parser, 50)
 
 

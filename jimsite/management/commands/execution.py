@@ -13,10 +13,13 @@ from jimsite.terminal import state
 
 
 class Command(FollowingCommand):
-    help = "Show an execution with its steps. With --wait, live until it ends; the exit code is the outcome."
+    help = (
+        "Show an execution with its steps. With --wait, follow it until it ends; the exit code tells the "
+        "outcome."
+    )
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("execution", metavar="ID", help="its number")
+        parser.add_argument("execution", metavar="ID", help="number of the execution")
         self.ask_to_wait(parser)
 
     def run(self, options: dict[str, Any]) -> None:

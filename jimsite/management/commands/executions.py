@@ -20,13 +20,18 @@ STATES = ("in_progress", "cancelling", "late", "completed", "failed", "cancelled
 
 
 class Command(JimCommand):
-    help = "List executions, the newest first."
+    help = "List executions, newest first."
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("schedule", nargs="?", default="", metavar="NAME", help="only of this schedule")
-        parser.add_argument("--state", choices=STATES, help="only those in this state")
         parser.add_argument(
-            "--within", type=length, metavar="DURATION", help="only those started lately: 12h, 7d"
+            "schedule", nargs="?", default="", metavar="NAME", help="only executions of this schedule"
+        )
+        parser.add_argument("--state", choices=STATES, help="only executions in this state")
+        parser.add_argument(
+            "--within",
+            type=length,
+            metavar="DURATION",
+            help="only executions started within this time: 12h, 7d",
         )
         at_most(parser, 20)
 
@@ -39,7 +44,7 @@ class Command(JimCommand):
 
     def _show(self, executions: Sequence[Execution], *, is_more: bool, now: datetime) -> None:
         if not executions:
-            self.say("There is no such execution.")
+            self.say("No executions match these filters.")
             return
         columns: dict[str, list[str | Text]] = {
             "Id": [str(each.pk) for each in executions],
@@ -51,7 +56,11 @@ class Command(JimCommand):
             "By": [_who(each) for each in executions],
             "Error": [each.error.partition("\n")[0] for each in executions],
         }
-        more = f"The newest {counted(len(executions), 'execution')}; --limit shows more." if is_more else ""
+        more = (
+            f"Showing the newest {counted(len(executions), 'execution')}; use --limit to see more."
+            if is_more
+            else ""
+        )
         self.columns(columns, spare=("Source", "By", "Took"), rest=more)
 
 

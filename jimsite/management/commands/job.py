@@ -30,16 +30,16 @@ GROUP = ("name", "steps", "mode", "on_failure", "timeout_seconds")
 
 class Command(VerbsCommand, FollowingCommand):
     help = (
-        "Queue jobs that no schedule has: one, several at once, or a group of steps that belong together. "
-        "“queue” lists what waits, “cancel” and “retry” take a job's id."
+        "Queue jobs without a schedule: one, several at once, or a group of steps. “queue” lists what is "
+        "waiting; “cancel” and “retry” take a job's id."
     )
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("run", "Queue one job, by its step type or as a template says.", self.queue_one, _ask_job)
-        yield Verb("batch", "Queue several jobs at once, or none of them.", self.queue_batch, _ask_jobs)
+        yield Verb("run", "Queue one job by its step type or from a template.", self.queue_one, _ask_job)
+        yield Verb("batch", "Queue several jobs from a file, all or none.", self.queue_batch, _ask_jobs)
         yield Verb(
             "group",
-            "Start a group of jobs: one after the other, side by side, or by their indexes.",
+            "Start a group of steps from a file: in order, in parallel, or by their indexes.",
             self.start_group,
             self._ask_group,
         )
@@ -54,7 +54,7 @@ class Command(VerbsCommand, FollowingCommand):
         job = Job.find(key)
         assert job is not None
         facts = {"job": key, "state": job.state, "activity": job.activity.pk}
-        self.tell(facts, lambda: self.say(_told(job)))
+        self.tell(facts, lambda: self.say(_result(job)))
 
     def queue_batch(self, options: dict[str, Any]) -> None:
         file = options["file"]
@@ -65,8 +65,7 @@ class Command(VerbsCommand, FollowingCommand):
         except ValidationError as error:
             number, why = first_wrong(jobs, initiator=by, now=now) or (0, error)
             raise Refused(f"{file}: job {number + 1}: {complaints(why)}") from None
-        told = f"{counted(len(keys), 'job')} {'is' if len(keys) == 1 else 'are'} queued."
-        self.tell({"jobs": keys}, lambda: self.say(told))
+        self.tell({"jobs": keys}, lambda: self.say(f"Queued {counted(len(keys), 'job')}."))
 
     def start_group(self, options: dict[str, Any]) -> None:
         group = _group(_read(options["file"]), options["file"])
@@ -75,7 +74,7 @@ class Command(VerbsCommand, FollowingCommand):
             self.follow(started, options)
             return
         facts = {"execution": started.pk, "state": started.state}
-        self.tell(facts, lambda: self.say(f"“{started}” is started: execution {started.pk}."))
+        self.tell(facts, lambda: self.say(f"Started “{started}”: execution {started.pk}."))
 
     def _ask_group(self, parser: CommandParser) -> None:
         _ask_file(parser, f"with the fields {', '.join(GROUP)}")
@@ -84,24 +83,33 @@ class Command(VerbsCommand, FollowingCommand):
 
 def _ask_job(parser: CommandParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("step_type", nargs="?", metavar="TYPE", help="its step type, such as http or python")
-    what.add_argument("--template", metavar="TEMPLATE", help="the template that says what is not said here")
-    parser.add_argument("--config", metavar="JSON", help="the settings of its type; - reads standard input")
-    parser.add_argument("--name", metavar="TEXT", help="what it is called (as its type or template)")
-    parser.add_argument("--pool", metavar="POOL", help="where it is queued (default)")
-    parser.add_argument("--priority", type=int, metavar="N", help="the highest goes first (0)")
-    parser.add_argument("--max-retries", type=int, metavar="N", help="how often a failure is tried again")
+    what.add_argument("step_type", nargs="?", metavar="TYPE", help="step type, such as http or python")
+    what.add_argument("--template", metavar="TEMPLATE", help="template for the settings that are not given")
+    parser.add_argument("--config", metavar="JSON", help="settings of the step type; - reads standard input")
+    parser.add_argument("--name", metavar="TEXT", help="name of the job (default: its type or template)")
+    parser.add_argument("--pool", metavar="POOL", help="pool to queue the job in (default: default)")
+    parser.add_argument("--priority", type=int, metavar="N", help="higher priorities run first (default: 0)")
+    parser.add_argument("--max-retries", type=int, metavar="N", help="number of retries after a failure")
     parser.add_argument(
-        "--timeout", dest="timeout_seconds", type=_seconds, metavar="DURATION", help="how long it may run"
+        "--timeout",
+        dest="timeout_seconds",
+        type=_seconds,
+        metavar="DURATION",
+        help="longest run time, such as 90s or 15m",
     )
     parser.add_argument(
-        "--at", dest="available_at", metavar="TIME", help="not before this time, in UTC: 2026-12-01T09:00"
+        "--at", dest="available_at", metavar="TIME", help="earliest start, in UTC: 2026-12-01T09:00"
     )
     parser.add_argument(
-        "--key", dest="idempotency_key", metavar="KEY", help="the same key again asks for the same job"
+        "--key",
+        dest="idempotency_key",
+        metavar="KEY",
+        help="idempotency key: the same key never queues a second job",
     )
     parser.add_argument(
-        "--dedup-key", metavar="KEY", help="leave it out while one with the same key waits or runs"
+        "--dedup-key",
+        metavar="KEY",
+        help="skip the job while another with the same key is waiting or running",
     )
 
 
@@ -145,15 +153,15 @@ def _text(file: str, name: str) -> str:
 
 
 def _jobs(data: Any, file: str) -> Sequence[Any]:
-    """As a list, or as the API has them."""
+    """Accept a list, or an object with jobs as in the API."""
     found = data.get("jobs") if isinstance(data, Mapping) and set(data) == {"jobs"} else data
     if not isinstance(found, list) or not found:
-        raise Refused(f"{given_files.name_of(file)}: a list of jobs is expected.")
+        raise Refused(f"{given_files.name_of(file)}: expected a list of jobs.")
     return found
 
 
 def _timed(job: Any, number: int) -> Any:
-    """With its time as a time, and its name; what is no job is left to the models."""
+    """Convert the time of a job and add its name; the models report what is not a job."""
     if not isinstance(job, Mapping):
         return job
     if job.get("available_at") is not None:
@@ -164,14 +172,14 @@ def _timed(job: Any, number: int) -> Any:
 def _group(data: Any, file: str) -> dict[str, Any]:
     name = given_files.name_of(file)
     if not isinstance(data, Mapping):
-        raise Refused(f"{name}: a group is expected, with the fields {', '.join(GROUP)}.")
+        raise Refused(f"{name}: expected a group with the fields {', '.join(GROUP)}.")
     if unknown := [each for each in data if each not in GROUP]:
-        raise Refused(f"{name}: there is no field “{unknown[0]}” of a group; there are: {', '.join(GROUP)}.")
+        raise Refused(f"{name}: unknown field “{unknown[0]}”; a group has: {', '.join(GROUP)}.")
     return {"name": "", "steps": [], **data}
 
 
-def _told(job: Job) -> str:
+def _result(job: Job) -> str:
     name = job.activity.target_name
     if job.task is None:
         return f"“{name}” was not queued: {job.activity.message or job.state}"
-    return f"“{name}” is queued: job {job.key}."
+    return f"Queued “{name}”: job {job.key}."

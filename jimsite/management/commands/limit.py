@@ -15,19 +15,19 @@ from jimsite.verbs import Target, Verb, VerbsCommand
 LIMITS = Target(
     "KEY",
     "such as global, pool:default or type:sql",
-    partial(called, Limit.objects.all(), by="key", kind="limit", none_yet="“limit set” makes one"),
+    partial(called, Limit.objects.all(), by="key", kind="limit", none_yet="“limit set” creates one"),
 )
-NONE_YET = "There are no limits: what waits starts as soon as a worker is free."
+NONE_YET = "No limits yet: queued tasks start as soon as a worker has a free seat."
 
 
 class Command(VerbsCommand):
-    help = "List, set and delete limits: how many tasks with one key run at once, on all workers together."
+    help = "List, set and delete limits: how many tasks with a key may run at once on all workers."
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("list", "List the limits, with what runs and what waits for each.", self.list_all)
+        yield Verb("list", "List the limits with their running and waiting tasks.", self.list_all)
         yield Verb(
             "set",
-            "Set how many tasks with this key run at once, whether it had a limit or not. What runs goes on.",
+            "Create or change a limit: how many tasks with this key may run at once. Running tasks continue.",
             self.put,
             _ask_size,
         )
@@ -60,8 +60,8 @@ class Command(VerbsCommand):
 
 def _ask_size(parser: CommandParser) -> None:
     parser.add_argument("key", metavar=LIMITS.metavar, help=LIMITS.help)
-    parser.add_argument("size", metavar="SIZE", help="how many; 0: nothing with this key starts")
-    parser.add_argument("--note", metavar="TEXT", help="why; without it, the one that is stored stays")
+    parser.add_argument("size", metavar="SIZE", help="largest number of running tasks; 0: none may start")
+    parser.add_argument("--note", metavar="TEXT", help="reason; if not given, the stored note is kept")
 
 
 def _facts(used: Used) -> dict[str, Any]:

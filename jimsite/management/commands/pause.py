@@ -11,17 +11,23 @@ from schedules.models import Refused, Schedule
 
 class Command(JimCommand):
     help = (
-        "Pause schedules: their automatic runs wait from now on, and their times are still recorded. What is "
-        "running goes on, and runs by hand stay possible. With --tag and --all, schedules that are "
-        "paused already keep their own pause."
+        "Pause schedules: their times are still recorded but do not start. Running executions continue, and "
+        "manual runs are possible. With --tag and --all, schedules that are already paused keep their own "
+        "pause."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        named_schedules(parser, every="all that run; “resume --all” resumes them together")
-        parser.add_argument("--note", default="", help="why, for whoever finds it paused")
+        named_schedules(parser, every="all active schedules; “resume --all” resumes them together")
+        parser.add_argument("--note", default="", help="reason, shown with the schedule")
         until = parser.add_mutually_exclusive_group()
-        until.add_argument("--until", default="", metavar="TIME", help="it then resumes by itself")
-        until.add_argument("--for", dest="length", type=length, metavar="DURATION", help="such as 90m or 2d")
+        until.add_argument("--until", default="", metavar="TIME", help="resume automatically at this time")
+        until.add_argument(
+            "--for",
+            dest="length",
+            type=length,
+            metavar="DURATION",
+            help="resume automatically after this time: 90m, 2d",
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         if options["all"]:
@@ -40,7 +46,7 @@ class Command(JimCommand):
         self.tell(facts, lambda: self.say("\n".join([*told, *left.values()])))
 
     def _pause_with_others(self, schedule: Schedule, options: dict[str, Any]) -> str:
-        """Say why it is left as it is, if it is."""
+        """Pause the schedule; return the reason if it was refused, else an empty text."""
         try:
             self._pause(schedule, options, together=True, tags=options["tag"])
         except Refused as refused:
@@ -57,10 +63,10 @@ class Command(JimCommand):
 
     def _pause_all(self, options: dict[str, Any]) -> None:
         if options["until"] or options["length"]:
-            raise Refused("--all pauses until “resume --all”: leave out --until and --for.")
+            raise Refused("--all cannot be combined with --until or --for: “resume --all” ends the pause.")
         left = Schedule.objects.filter(status=Schedule.Status.PAUSED).count()
         count = Schedule.objects.pause_all(initiator=self.by, now=self.now, note=options["note"])
-        told = f"Paused together: {count:,}. Already paused, left as they are: {left:,}."
+        told = f"Paused: {count:,}. Already paused and not changed: {left:,}."
         self.tell({"paused_together": count, "left": left}, lambda: self.say(told))
 
 

@@ -15,15 +15,17 @@ from workflows.words import published
 
 class Command(JimCommand):
     help = (
-        "Publish an event to a topic; whoever consumes it is woken. The same message id again publishes "
-        "nothing: while the event is pending, it gets the new payload."
+        "Publish an event to a topic. Its consumer and the schedules that it starts will run. The same "
+        "message id is not published twice: while the event is pending, its payload is replaced."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("topic", metavar="TOPIC", help="its slug")
-        parser.add_argument("message_id", metavar="MESSAGE_ID", help="tells events apart")
-        parser.add_argument("--payload", metavar="JSON", help="as JSON; - reads standard input")
-        parser.add_argument("--title", default="", help="what people are shown instead of the id")
+        parser.add_argument("topic", metavar="TOPIC", help="slug of the topic")
+        parser.add_argument("message_id", metavar="MESSAGE_ID", help="identifies the event in its topic")
+        parser.add_argument(
+            "--payload", metavar="JSON", help="data of the event as JSON; - reads standard input"
+        )
+        parser.add_argument("--title", default="", help="shown instead of the message id")
 
     def run(self, options: dict[str, Any]) -> None:
         slug, message_id = topic_called(options["topic"]).slug, options["message_id"]

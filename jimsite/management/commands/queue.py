@@ -20,11 +20,11 @@ IN_TURN = {"processing": 0, "queued": 1, "waiting": 2}
 
 
 class Command(JimCommand):
-    help = "List what runs and what waits, in the order of its turn, and what each task waits for."
+    help = "List running and waiting tasks in the order of the queue, and what each one waits for."
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("--pool", default="", help="only of this pool")
-        parser.add_argument("--status", choices=STATUSES, help="only in this state")
+        parser.add_argument("--pool", default="", help="only tasks of this pool")
+        parser.add_argument("--status", choices=STATUSES, help="only tasks in this state")
         at_most(parser, 50)
 
     def run(self, options: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Command(JimCommand):
         self, found: Sequence[WorkerTask], why: Mapping[int, str], counts: Sequence[Any], *, is_narrowed: bool
     ) -> None:
         if not found:
-            self.say("No task is like that now." if is_narrowed else "Nothing waits and nothing runs.")
+            self.say("No tasks match these filters." if is_narrowed else "The queue is empty.")
             return
         self.say(", ".join(f"{each['pool']}: {each['tasks']:,} {each['status']}" for each in counts))
         self.console.print()
@@ -59,7 +59,11 @@ class Command(JimCommand):
             "Why": [why[task.pk] for task in found],
         }
         total = sum(each["tasks"] for each in counts)
-        more = f"{len(found):,} of {tasks(total)}; --limit shows more." if total > len(found) else ""
+        more = (
+            f"Showing {len(found):,} of {tasks(total)}; use --limit to see more."
+            if total > len(found)
+            else ""
+        )
         self.columns(columns, spare=("Pool", "Of"), rest=more)
 
 

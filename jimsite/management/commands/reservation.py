@@ -10,21 +10,21 @@ from schedules.models import Refused
 
 
 def held_in(pool: str) -> Reservation:
-    """There is at most one of each pool."""
+    """Find the live reservation of a pool, of which there is at most one."""
     found = Reservation.objects.live().filter(pool=pool.strip()).first()
     if found is None:
         raise Refused(
-            f"No direct request holds a seat of pool “{pool}”: “reservation list” lists those that do."
+            f"No direct request holds a seat of pool “{pool}”. “reservation list” lists all reservations."
         )
     return found
 
 
 class Command(VerbsCommand):
-    help = "List and release reservations: the next seat of a pool, held for a direct request."
+    help = "List and release reservations: seats of pools that are held for direct requests."
 
     def verbs(self) -> Iterator[Verb]:
         yield Verb("list", "List the seats that direct requests wait for or hold.", self.list_all)
-        yield from self.operations_of(Reservation, Target("POOL", "whose seat is held", held_in))
+        yield from self.operations_of(Reservation, Target("POOL", "pool whose seat is held", held_in))
 
     def list_all(self, options: dict[str, Any]) -> None:
         rows = list(Reservation.objects.live().order_by("pool"))
@@ -32,7 +32,7 @@ class Command(VerbsCommand):
 
     def _show(self, rows: Sequence[Reservation]) -> None:
         if not rows:
-            self.say("No direct request holds a seat.")
+            self.say("No direct request holds or waits for a seat.")
             return
         self.columns(
             {

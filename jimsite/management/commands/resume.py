@@ -12,14 +12,14 @@ from schedules.models import Refused, Schedule
 
 class Command(JimCommand):
     help = (
-        "Resume paused schedules. Times that passed meanwhile start by catch-up window and overlap policy, "
-        "or are discarded. --tag and --all end the pauses that the same --tag or --all began, and no others."
+        "Resume paused schedules. Times that passed during the pause start by the catch-up window and the "
+        "overlap policy, or are discarded. --tag and --all end only pauses that began with the same option."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        named_schedules(parser, every="those that “pause --all” paused, and no others")
+        named_schedules(parser, every="all schedules that “pause --all” paused")
         parser.add_argument(
-            "--discard", action="store_true", help="record the times that passed meanwhile as skipped"
+            "--discard", action="store_true", help="record times that passed during the pause as skipped"
         )
 
     def run(self, options: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Command(JimCommand):
         if tagged and not (named or resumed):
             nothing = f"No schedule with the {in_words(options['tag'])} is paused."
             raise Refused(f"Nothing was resumed. {' '.join(told)}" if told else nothing)
-        told = [f"“{schedule}” runs again." for schedule in named + resumed] + told
+        told = [f"“{schedule}” is resumed." for schedule in named + resumed] + told
         facts = {"resumed": [each.name for each in named + resumed], "left": [each.name for each in left]}
         self.tell(facts, lambda: self.say("\n".join(told)))
 
@@ -54,11 +54,11 @@ class Command(JimCommand):
     def _resume_all(self, how: dict[str, Any]) -> None:
         count = Schedule.objects.resume_all(**how)
         left = Schedule.objects.filter(status=Schedule.Status.PAUSED).count()
-        told = f"Resumed together: {count:,}. Paused by name, by tag or by failures, left paused: {left:,}."
+        told = f"Resumed: {count:,}. Still paused by name, by tag or after failures: {left:,}."
         self.tell({"resumed_together": count, "left": left}, lambda: self.say(told))
 
 
 def _left(schedule: Schedule, tags: list[str]) -> str:
     asked = " ".join(f"--tag {shlex.quote(tag)}" for tag in tags)
     way = f"resume {shlex.quote(schedule.name)}"
-    return f"“{schedule}” was not paused with {asked}: left paused. To resume it: {way}"
+    return f"“{schedule}” stays paused: it was not paused with {asked}. To resume it: {way}"

@@ -12,15 +12,17 @@ from schedules.models import Refused
 
 class Command(FollowingCommand):
     help = (
-        "Retry an execution, for the same time: what succeeded is kept, the rest runs again. Or a job that "
-        "failed or was cancelled: one more attempt."
+        "Retry an execution for the same time: steps that succeeded are kept, the others run again. Or retry "
+        "a job that failed or was cancelled."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("run", metavar="ID", help="an execution's number or a job's id")
-        parser.add_argument("--whole", action="store_true", help="of an execution: all of it once more")
+        parser.add_argument("run", metavar="ID", help="number of an execution or id of a job")
+        parser.add_argument("--whole", action="store_true", help="run all steps of the execution again")
         overlap(parser, "as the schedule says")
-        parser.add_argument("--key", default="", help="the same key again asks for the same retry")
+        parser.add_argument(
+            "--key", default="", help="idempotency key: the same key never starts a second retry"
+        )
         self.ask_to_wait(parser)
 
     def run(self, options: dict[str, Any]) -> None:
@@ -32,10 +34,10 @@ class Command(FollowingCommand):
 
     def _retry_job(self, job: Job, options: dict[str, Any]) -> None:
         if options["wait"]:
-            raise Refused(f"A job is watched by “activity {job.key} --follow”: leave out --wait.")
+            raise Refused(f"--wait is not available for jobs. Use “activity {job.key} --follow” instead.")
         task = job.retry(initiator=self.by, now=self.now)
         facts = {"job": job.key, "attempt": task.attempt, "activity": task.activity_id}
-        told = f"“{task.name}” is queued again, as attempt {task.attempt} (activity {task.activity_id})."
+        told = f"Queued “{task.name}” again as attempt {task.attempt} (activity {task.activity_id})."
         self.tell(facts, lambda: self.say(told))
 
     def _retry_execution(self, before: Execution, options: dict[str, Any]) -> None:
@@ -50,6 +52,6 @@ class Command(FollowingCommand):
             self.follow(started, options)
             return
         facts = {"retry_of": before.pk, "execution": started.pk if started else None}
-        waits = f"The retry of “{before}” waits for its turn, behind what is running."
-        told = f"“{before}” is retried: execution {started.pk}." if started else waits
+        waits = f"The retry of “{before}” waits for a running execution to end."
+        told = f"Retrying “{before}”: execution {started.pk}." if started else waits
         self.tell(facts, lambda: self.say(told))

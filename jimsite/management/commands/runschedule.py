@@ -14,17 +14,22 @@ from schedules.models import Occurrence, Schedule
 
 class Command(FollowingCommand):
     help = (
-        "Run a schedule now, whatever the time and whether it is paused or not. With --wait, its steps are "
-        "shown live, and the exit code is the outcome."
+        "Run a schedule now, even if it is paused. With --wait, follow its steps until the end; the exit "
+        "code tells the outcome."
     )
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
         parser.add_argument(
-            "--at", default="", metavar="TIME", help="the time it stands for, on its clock: 2026-12-01T09:00"
+            "--at",
+            default="",
+            metavar="TIME",
+            help="nominal time, in the schedule's time zone: 2026-12-01T09:00",
         )
         overlap(parser, "as the schedule says")
-        parser.add_argument("--key", default="", help="the same key again asks for the same run")
+        parser.add_argument(
+            "--key", default="", help="idempotency key: the same key never starts a second run"
+        )
         self.ask_to_wait(parser)
 
     def run(self, options: dict[str, Any]) -> None:
@@ -35,7 +40,7 @@ class Command(FollowingCommand):
                 schedule, initiator=self.by, now=now, at=at, key=options["key"], overlap=options["overlap"]
             )
         except invoker.Overlapping as overlapping:
-            hint = "Wait for it, or say with --overlap what becomes of the two."
+            hint = "Wait until it ends, or choose a policy with --overlap."
             raise CommandError(f"{overlapping} {hint}", returncode=NOT_NOW) from None
         execution = Execution.objects.filter(occurrence=occurrence).first()
         if options["wait"]:
@@ -46,7 +51,7 @@ class Command(FollowingCommand):
 
     def _announce(self, schedule: Schedule, execution: Execution | None) -> None:
         if not self.is_json and execution is not None:
-            self.say(f"“{schedule}” is started: execution {execution.pk}.")
+            self.say(f"Started “{schedule}”: execution {execution.pk}.")
 
     def _tell(self, schedule: Schedule, occurrence: Occurrence, execution: Execution | None) -> None:
         facts = {
@@ -55,6 +60,6 @@ class Command(FollowingCommand):
             "status": occurrence.status,
             "execution": execution.pk if execution else None,
         }
-        waits = f"“{schedule}” waits for its turn, behind what is running (occurrence {occurrence.pk})."
-        started = f"“{schedule}” is started: execution {execution.pk}." if execution else waits
+        waits = f"“{schedule}” waits for a running execution to end (occurrence {occurrence.pk})."
+        started = f"Started “{schedule}”: execution {execution.pk}." if execution else waits
         self.tell(facts, lambda: self.say(started))

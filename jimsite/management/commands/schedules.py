@@ -10,24 +10,38 @@ from rich.text import Text
 
 from jimsite.arguments import at_most
 from jimsite.terminal import JimCommand, on_clock, state, when
-from schedules.description import shown_state, state_of
+from schedules.description import state_of
 from schedules.models import Schedule, ScheduleQuerySet
 from schedules.spec.wording import counted
 from text.clean import search_text
 
-STATES = ("open", "running", "paused", "overdue", "broken", "closed", "all")
+STATES = ("open", "active", "paused", "overdue", "broken", "closed", "all")
 OUTCOMES = ("completed", "failed", "cancelled")
 
 
 class Command(JimCommand):
-    help = "List schedules: when they run, when next, and how they ran last."
+    help = "List schedules with their times, next run and last outcome."
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("text", nargs="?", default="", help="only those whose name contains this")
-        parser.add_argument("--state", choices=STATES, default="open", help="(open: all that are not closed)")
-        parser.add_argument("--tag", action="append", default=[], help="repeated: with all of these")
-        parser.add_argument("--outcome", choices=OUTCOMES, help="how the last run ended")
-        parser.add_argument("--names", action="store_true", help="the names alone, one per line")
+        parser.add_argument(
+            "text", nargs="?", default="", help="only schedules whose name contains this text"
+        )
+        parser.add_argument(
+            "--state",
+            choices=STATES,
+            default="open",
+            help="only schedules in this state (default: open, all that are not closed)",
+        )
+        parser.add_argument(
+            "--tag",
+            action="append",
+            default=[],
+            help="only schedules with this tag; repeat to require several tags",
+        )
+        parser.add_argument(
+            "--outcome", choices=OUTCOMES, help="only schedules whose last execution ended like this"
+        )
+        parser.add_argument("--names", action="store_true", help="print only the names, one per line")
         at_most(parser, 100)
 
     def run(self, options: dict[str, Any]) -> None:
@@ -43,7 +57,7 @@ class Command(JimCommand):
 
     def _show(self, schedules: Sequence[Schedule], *, is_more: bool, now: datetime) -> None:
         if not schedules:
-            self.say("There is no such schedule." if Schedule.objects.exists() else NONE_YET)
+            self.say("No schedules match these filters." if Schedule.objects.exists() else NONE_YET)
             return
         columns: dict[str, list[str | Text]] = {
             "State": [_state(each, now) for each in schedules],
@@ -54,13 +68,17 @@ class Command(JimCommand):
             "When": [_sentence(each) for each in schedules],
             "Tags": [", ".join(each.tags) for each in schedules],
         }
-        more = f"The first {counted(len(schedules), 'schedule')}; --limit shows more." if is_more else ""
+        more = (
+            f"Showing the first {counted(len(schedules), 'schedule')}; use --limit to see more."
+            if is_more
+            else ""
+        )
         self.columns(columns, spare=("Tags", "At", "When"), rest=more)
 
 
 NONE_YET = (
-    "There are no schedules yet. Make one in the browser, import one with “importschedules FILE”, or see "
-    "some with “demo”."
+    "No schedules yet. Create one in the browser, import some with “importschedules FILE”, or create "
+    "examples with “demo”."
 )
 
 
@@ -82,8 +100,8 @@ def _in_state(name: str, *, now: datetime) -> ScheduleQuerySet:
             return rows.open().overdue(now)
         case "broken":
             return rows.open().exclude(spec_error="")
-        case "running":
-            return rows.filter(status=Schedule.Status.RUNNING, spec_error="")
+        case "active":
+            return rows.filter(status=Schedule.Status.ACTIVE, spec_error="")
         case "paused" | "closed":
             return rows.filter(status=name)
     return rows.open()
@@ -110,7 +128,7 @@ def facts_of(schedule: Schedule, *, now: datetime) -> dict[str, Any]:
 
 def _state(schedule: Schedule, now: datetime) -> Text:
     name = state_of(schedule)
-    return state("overdue") if name == "running" and schedule.is_overdue(now) else state(shown_state(name))
+    return state("overdue") if name == "active" and schedule.is_overdue(now) else state(name)
 
 
 def _next(schedule: Schedule) -> datetime | None:
@@ -118,7 +136,7 @@ def _next(schedule: Schedule) -> datetime | None:
 
 
 def _at(schedule: Schedule, now: datetime) -> str:
-    """On its own clock, and as short as it is clear."""
+    """Format the next time in the schedule's time zone, briefly if it is near."""
     if (at := _next(schedule)) is None:
         return ""
     is_soon = timedelta(0) <= at - now < timedelta(days=6)
@@ -127,7 +145,7 @@ def _at(schedule: Schedule, now: datetime) -> str:
 
 
 def _last(schedule: Schedule, now: datetime) -> Text:
-    """How it ended, and how long ago it began."""
+    """Show the last outcome, and how long ago the execution began."""
     ago = when(schedule.last_run_at, now=now)
     return state(schedule.last_outcome).append(f" {ago}") if schedule.last_outcome else Text(ago)
 

@@ -15,23 +15,23 @@ from jimsite.verbs import Target, Verb, VerbsCommand
 from schedules.models import Secret
 from schedules.secret_form import as_meant
 
-NONE_YET = "“secret set” makes one"
+NONE_YET = "“secret set” creates one"
 SECRETS = Target(
     "SECRET",
-    "its name, by which steps refer to it",
+    "name by which steps refer to the secret",
     partial(called, Secret.objects.all(), by="name", kind="secret", none_yet=NONE_YET),
 )
 
 
 class Command(VerbsCommand):
-    help = "List, set and delete secrets: values that steps refer to by name, and that are never shown again."
+    help = "List, set and delete secrets: values that steps refer to by name. A value is never shown again."
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("list", "List the names of secrets, and when each got its value.", self.list_all)
+        yield Verb("list", "List the names of secrets, and when each was last set.", self.list_all)
         yield Verb(
             "set",
-            "Set a secret, whether it exists or not. Its value is read from standard input, or from a prompt "
-            "that does not show it. It is never an argument: shells keep those, and other users see them.",
+            "Create or change a secret. The value is read from standard input or a hidden prompt, never from "
+            "an argument, which shells store and other users can see.",
             self.put,
             _ask_secret,
         )
@@ -43,7 +43,7 @@ class Command(VerbsCommand):
 
     def _show(self, rows: Sequence[Secret]) -> None:
         if not rows:
-            self.say(f"There are no secrets: {NONE_YET}.")
+            self.say(f"No secrets yet: {NONE_YET}.")
             return
         columns = {
             "Secret": [row.name for row in rows],
@@ -63,9 +63,11 @@ class Command(VerbsCommand):
 
 
 def _ask_secret(parser: CommandParser) -> None:
-    parser.add_argument("name", metavar=SECRETS.metavar, help="lower-case letters, digits, - and _")
     parser.add_argument(
-        "--description", metavar="TEXT", help="what it is for; without it, the one that is stored stays"
+        "name", metavar=SECRETS.metavar, help="name of the secret: lower-case letters, digits, - and _"
+    )
+    parser.add_argument(
+        "--description", metavar="TEXT", help="purpose; if not given, the stored description is kept"
     )
 
 

@@ -10,15 +10,12 @@ from schedules.models import Schedule
 
 
 class Command(JimCommand):
-    help = (
-        "Leave out the next automatic time of a schedule: it is recorded as skipped when it comes. Asked "
-        "again, the one after it."
-    )
+    help = "Skip the next automatic time of a schedule. Run the command again to skip the one after it."
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
         parser.add_argument(
-            "--undo", default="", metavar="TIME", help="this time occurs after all: 2026-12-01T09:00"
+            "--undo", default="", metavar="TIME", help="do not skip this time: 2026-12-01T09:00"
         )
 
     def run(self, options: dict[str, Any]) -> None:
@@ -29,6 +26,6 @@ class Command(JimCommand):
         else:
             at = schedule.skip_next(initiator=self.by, now=now)
         clock = f"{on_clock(at, schedule.zone)} {schedule.zone.key}"
-        told = f"has its time {clock} again" if options["undo"] else f"leaves out {clock}"
+        result = f"does not skip {clock} any more" if options["undo"] else f"skips {clock}"
         facts = {"schedule": schedule.name, "at": at, "is_skipped": not options["undo"]}
-        self.tell(facts, lambda: self.say(f"“{schedule}” {told}."))
+        self.tell(facts, lambda: self.say(f"“{schedule}” {result}."))

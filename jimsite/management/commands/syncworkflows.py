@@ -13,12 +13,14 @@ from workflows.deployment import Change
 
 class Command(JimCommand):
     help = (
-        "Deploy the workflows that the code has, and say what changed. Schedulers do so when they start. "
-        "What the code no longer has is stopped, never deleted."
+        "Deploy the workflows in the code, and show what changed. Schedulers do this when they start. "
+        "Workflows that were removed from the code are stopped, never deleted."
     )
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show what would change without changing it"
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         is_dry, problems = options["dry_run"], discovery.problems()
@@ -31,12 +33,12 @@ class Command(JimCommand):
         }
         self.tell(facts, lambda: self._show(changes, is_dry=is_dry))
         if problems:
-            told = printable("; ".join(problems))
-            raise CommandError(f"Left out {counted(len(problems), 'module')}: {told}", returncode=WRONG)
+            listed = printable("; ".join(problems))
+            raise CommandError(f"Left out {counted(len(problems), 'module')}: {listed}", returncode=WRONG)
 
     def _show(self, changes: Sequence[Change], *, is_dry: bool) -> None:
         if not changes:
-            self.say("Nothing changes: the database says what the code says.")
+            self.say("No changes: the database matches the code.")
             return
         self.columns(
             {

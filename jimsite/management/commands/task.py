@@ -10,20 +10,20 @@ from jimsite.arguments import task_called, tasks
 from jimsite.verbs import Target, Verb, VerbsCommand
 from schedules.models import Refused
 
-TASKS = Target("ID", "a job's or step's id, or the number of its activity: “queue” shows both", task_called)
+TASKS = Target("ID", "id of a job or step, or number of its activity, as shown by “queue”", task_called)
 
 
 class Command(VerbsCommand):
     help = (
-        "Change the order of the queue: which task goes first, which last. Tasks are the steps of executions "
-        "and single jobs that have not started yet. “cancel” ends them, “queue” lists them."
+        "Change the order of the queue. Tasks are jobs and steps of executions that have not started yet. "
+        "“cancel” cancels them, “queue” lists them."
     )
 
     def verbs(self) -> Iterator[Verb]:
         yield from self.operations_of(WorkerTask, TASKS, but=["cancel"])
         yield Verb(
             "reorder",
-            "These go first, in this order, among what waits in their pool with the same priority.",
+            "Move tasks to the front of their pool and priority, in this order.",
             self.reorder,
             _ask_order,
         )
@@ -32,12 +32,11 @@ class Command(VerbsCommand):
         keys = [task_called(text).key for text in options["targets"]]
         moved = WorkerTask.objects.reorder(keys, initiator=self.by, now=self.now)
         if not moved:
-            raise Refused("All of them have been started meanwhile: nothing was changed.")
-        told = f"{tasks(moved)} {'goes' if moved == 1 else 'go'} first, in this order."
-        self.tell({"moved": moved}, lambda: self.say(told))
+            raise Refused("Nothing was changed: all of these tasks have already started.")
+        self.tell({"moved": moved}, lambda: self.say(f"Moved {tasks(moved)} to the front, in this order."))
 
 
 def _ask_order(parser: CommandParser) -> None:
     parser.add_argument(
-        "targets", nargs="+", metavar=TASKS.metavar, help=f"{TASKS.help}; the first one first"
+        "targets", nargs="+", metavar=TASKS.metavar, help=f"{TASKS.help}; in the order they should run"
     )

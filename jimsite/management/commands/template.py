@@ -8,11 +8,11 @@ from jimsite.terminal import state
 from jimsite.verbs import Target, Verb, VerbsCommand
 from schedules.models import TaskTemplate
 
-NONE_YET = "“importschedules” makes those of a file"
+NONE_YET = "“importschedules” creates them from a file"
 
 
 def template_called(text: str) -> TaskTemplate:
-    """Several that are archived may have one name: the newest is meant, after one that is active."""
+    """Find the active template of this name, else the newest archived one."""
     rows = TaskTemplate.objects.order_by("status", "-pk")
     found: TaskTemplate = called(rows, text, by="name", kind="template", none_yet=NONE_YET)
     return found
@@ -20,13 +20,13 @@ def template_called(text: str) -> TaskTemplate:
 
 class Command(VerbsCommand):
     help = (
-        "List, archive and restore templates of steps. “importschedules” makes and changes them, "
-        "“job run --template” queues a job of one."
+        "List, archive and restore step templates. “importschedules” creates and changes them, "
+        "“job run --template” queues a job from one."
     )
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("list", "List templates, the active ones first.", self.list_all)
-        target = Target("TEMPLATE", "its name", template_called)
+        yield Verb("list", "List templates, active ones first.", self.list_all)
+        target = Target("TEMPLATE", "name of the template", template_called)
         yield from self.operations_of(TaskTemplate, target, but=["run"])
 
     def list_all(self, options: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Command(VerbsCommand):
 
     def _show(self, rows: Sequence[TaskTemplate]) -> None:
         if not rows:
-            self.say(f"There are no templates: {NONE_YET}.")
+            self.say(f"No templates yet: {NONE_YET}.")
             return
         self.columns(
             {

@@ -17,21 +17,21 @@ TONES = {"active": "complete", "expired": "skipped", "revoked": "cancelled"}
 
 
 def token_called(text: str) -> ApiToken:
-    """By how it begins. What was typed may be all of a token, so it is not repeated."""
+    """Find a token by its prefix. The text may be a whole token, so errors do not repeat it."""
     found = _TEXT.fullmatch(text.strip())
     token = ApiToken.objects.select_related("user").filter(prefix=found[1]).first() if found else None
     if token is None:
-        raise Refused("No token begins like that: “token list” shows how each begins.")
+        raise Refused("No token has this prefix. “token list” shows the prefixes.")
     return token
 
 
 class Command(VerbsCommand):
-    help = "List and revoke the tokens of the API; “createtoken” makes one."
+    help = "List and revoke API tokens; “createtoken” creates one."
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("list", "List the tokens that can be used; their texts are not kept.", self.list_all, _ask)
+        yield Verb("list", "List the active tokens with their scopes.", self.list_all, _ask)
         target = Target(
-            "PREFIX", f"how it begins, such as {MARK}_0a1b2c3d: “token list” shows it", token_called
+            "PREFIX", f"prefix of the token, such as {MARK}_0a1b2c3d, as shown by “token list”", token_called
         )
         yield from self.operations_of(ApiToken, target)
 
@@ -42,13 +42,13 @@ class Command(VerbsCommand):
 
     def _show(self, rows: Sequence[ApiToken], now: datetime) -> None:
         if not rows:
-            self.say("There are no tokens that can be used: “createtoken” makes one.")
+            self.say("No active tokens: “createtoken” creates one.")
             return
         states = [row.state(now) for row in rows]
         self.columns(
             {
                 "State": [state(each, of=TONES[each]) for each in states],
-                "Begins": [f"{MARK}_{row.prefix}" for row in rows],
+                "Prefix": [f"{MARK}_{row.prefix}" for row in rows],
                 "Name": [row.name for row in rows],
                 "User": [str(row.user) for row in rows],
                 "Scopes": [", ".join(row.scopes) for row in rows],
@@ -60,7 +60,7 @@ class Command(VerbsCommand):
 
 
 def _ask(parser: CommandParser) -> None:
-    parser.add_argument("--all", action="store_true", help="also those that expired or were revoked")
+    parser.add_argument("--all", action="store_true", help="also list expired and revoked tokens")
 
 
 def _facts(row: ApiToken, now: datetime) -> dict[str, Any]:

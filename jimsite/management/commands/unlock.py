@@ -10,23 +10,20 @@ from jimsite.terminal import JimCommand
 
 
 class Command(JimCommand):
-    help = (
-        "Let people sign in again who were locked out after too many wrong passwords: everyone at an "
-        "address, or those who sign in to an account."
-    )
+    help = "Unlock an account or an address that was locked after too many wrong passwords."
 
     def ask(self, parser: CommandParser) -> None:
         who = parser.add_mutually_exclusive_group(required=True)
         who.add_argument(
             "who", nargs="?", default="", metavar="USERNAME|ADDRESS", help="such as ada or 203.0.113.9"
         )
-        who.add_argument("--all", action="store_true", help="every account and every address")
+        who.add_argument("--all", action="store_true", help="all accounts and addresses")
 
     def run(self, options: dict[str, Any]) -> None:
         who = options["who"]
         named = {"address" if _is_address(who) else "username": who} if who else {}
         count = FailedSignIn.objects.lift(**named, initiator=self.by, now=self.now)
-        self.tell({"unlocked": count}, lambda: self.say(f"Locks lifted: {count:,}."))
+        self.tell({"unlocked": count}, lambda: self.say(f"Locks removed: {count:,}."))
 
 
 def _is_address(text: str) -> bool:

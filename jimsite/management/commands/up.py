@@ -25,9 +25,7 @@ class Command(BaseCommand):
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--no-demo", action="store_true", help="do not create the demonstration schedules"
-        )
+        parser.add_argument("--no-demo", action="store_true", help="do not create the example schedules")
 
     def handle(self, *args: Any, no_demo: bool, **options: Any) -> None:
         refuse_taken_port(settings.JIM_PORT)
@@ -44,35 +42,35 @@ class Command(BaseCommand):
         )
 
     def welcome(self) -> None:
-        """Makes the administrator only now, so that no failed start can swallow the password."""
+        """Create the administrator and print how to sign in, after JIM has started."""
         name, password = ensure_administrator()
         connections.close_all()
-        forgotten = f"unchanged; forgotten? {sys.executable} manage.py changepassword {name}"
+        unchanged = f"unchanged (to reset it: {sys.executable} manage.py changepassword {name})"
         self.stdout.write(
             "\n"
             f"  JIM is running:  http://{HOST}:{settings.JIM_PORT}/\n"
             f"  Administrator:   {name}\n"
-            f"  Password:        {f'{password}   (shown this once)' if password else forgotten}\n"
-            "  Ctrl-C stops it; the data stays.\n"
+            f"  Password:        {f'{password}   (shown only once)' if password else unchanged}\n"
+            "  Press Ctrl-C to stop JIM; its data is kept.\n"
         )
         self.stdout.flush()
 
 
 def refuse_taken_port(port: int) -> None:
     with socket.socket() as probe:
-        # Connections of an earlier run that are still fading out do not count.
+        # Ignore closing connections of an earlier run.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError as error:
             raise CommandError(
-                f"Port {port} on {HOST} cannot be used ({error.strerror}); choose another with JIM_PORT=…",
+                f"Port {port} on {HOST} cannot be used ({error.strerror}). Choose another with JIM_PORT=…",
                 returncode=2,
             ) from None
 
 
 def ensure_administrator() -> tuple[str, str | None]:
-    """The administrator's name, and the password if the account was made just now."""
+    """Return the administrator's name, and the password if the account was just created."""
     existing = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
     if existing:
         return existing.get_username(), None

@@ -18,7 +18,7 @@ from text.numbers import whole_number
 from webhooks.forms import EndpointForm, RotateForm
 from webhooks.models import Delivery, Endpoint
 
-NONE_YET = "“webhook add” makes one"
+NONE_YET = "“webhook add” creates one"
 WEBHOOK = "WEBHOOK"
 NAMES = {"kinds": "--event", "schedules": "--schedule"}
 NEW = FormOptions(EndpointForm, positional={"name": WEBHOOK, "url": "URL"}, names=NAMES)
@@ -39,39 +39,36 @@ def delivery_called(text: str) -> Delivery:
     rows = Delivery.objects.select_related("endpoint")
     found = None if number is None else rows.filter(pk=number).first()
     if found is None:
-        raise Refused(f"There is no delivery “{text}”: “webhook deliveries” lists them with their numbers.")
+        raise Refused(
+            f"Delivery “{text}” was not found. “webhook deliveries” lists deliveries with their numbers."
+        )
     return found
 
 
-WEBHOOKS = Target(WEBHOOK, "its name or id", endpoint_called)
-DELIVERIES = Target("DELIVERY", "its number", delivery_called)
+WEBHOOKS = Target(WEBHOOK, "name or id of the webhook", endpoint_called)
+DELIVERIES = Target("DELIVERY", "number of the delivery", delivery_called)
 
 
 class Command(VerbsCommand):
-    help = "Work with webhooks: web addresses that are told what completes, fails, is late or lost."
+    help = "Manage webhooks: URLs that JIM notifies of events such as completed or failed executions."
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb(
-            "list", "List webhooks: where each sends to, what it is told, and how it does.", self.list_all
-        )
+        yield Verb("list", "List webhooks with their URLs, events and state.", self.list_all)
         yield Verb(
             "add",
-            "Add a webhook. What it signs with goes to standard output, and nothing else does; it cannot be "
-            "read again.",
+            "Add a webhook and print its signing secret to standard output. It cannot be shown again.",
             self.add,
             NEW.ask,
         )
-        yield Verb("edit", "Change a webhook; what is not given stays as it is.", self.edit, _ask_edit)
+        yield Verb("edit", "Change a webhook; settings that are not given are kept.", self.edit, _ask_edit)
         yield Verb(
             "rotate",
-            "Give it a new secret, which goes to standard output. For a day both of them sign.",
+            "Replace the signing secret and print the new one to standard output. Both sign for one day.",
             self.rotate,
             _ask_rotate,
         )
         yield from self.operations_of(Endpoint, WEBHOOKS, but=["rotate"])
-        yield Verb(
-            "deliveries", "List what webhooks were told, the newest first.", self.deliveries, _ask_list
-        )
+        yield Verb("deliveries", "List deliveries, newest first.", self.deliveries, _ask_list)
         yield from self.operations_of(Delivery, DELIVERIES)
 
     def list_all(self, options: dict[str, Any]) -> None:
@@ -80,7 +77,7 @@ class Command(VerbsCommand):
 
     def _show(self, rows: Sequence[Endpoint]) -> None:
         if not rows:
-            self.say(f"There are no webhooks: {NONE_YET}.")
+            self.say(f"No webhooks yet: {NONE_YET}.")
             return
         self.columns(
             {
@@ -128,7 +125,7 @@ class Command(VerbsCommand):
 
     @method_decorator(sensitive_variables())
     def _show_secret(self, endpoint: Endpoint, secret: str, what: str) -> None:
-        self.stderr.write(f"“{endpoint}” {what}. What it signs with is shown this once:", str)
+        self.stderr.write(f"“{endpoint}” {what}. The signing secret is shown only once:", str)
         self.stdout.write(f"{secret}\n")
 
     def deliveries(self, options: dict[str, Any]) -> None:
@@ -142,7 +139,7 @@ class Command(VerbsCommand):
 
     def _show_deliveries(self, rows: Sequence[Delivery]) -> None:
         if not rows:
-            self.say("There is no such delivery.")
+            self.say("No deliveries match these filters.")
             return
         self.columns(
             {
@@ -161,11 +158,11 @@ class Command(VerbsCommand):
 
 @contextmanager
 def _named_once() -> Iterator[None]:
-    """Two may have chosen the same name in the same moment."""
+    """Report a name that another request took at the same time."""
     try:
         yield
     except IntegrityError:
-        raise Refused("There is an endpoint with this name already: choose another name.") from None
+        raise Refused("A webhook with this name already exists. Choose another name.") from None
 
 
 def _ask_edit(parser: CommandParser) -> None:
@@ -179,8 +176,10 @@ def _ask_rotate(parser: CommandParser) -> None:
 
 
 def _ask_list(parser: CommandParser) -> None:
-    parser.add_argument("webhook", nargs="?", default="", metavar=WEBHOOK, help="only what it was told")
-    parser.add_argument("--status", choices=Delivery.Status.values, help="only in this state")
+    parser.add_argument(
+        "webhook", nargs="?", default="", metavar=WEBHOOK, help="only deliveries of this webhook"
+    )
+    parser.add_argument("--status", choices=Delivery.Status.values, help="only deliveries in this state")
     at_most(parser, 20)
 
 

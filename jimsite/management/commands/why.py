@@ -10,14 +10,14 @@ from schedules.models import Schedule
 
 
 class Command(JimCommand):
-    help = "Say why a schedule ran at a time, or did not, or whether it will: for any time whatsoever."
+    help = "Explain why a schedule ran or did not run at a time, or whether it will."
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
         parser.add_argument(
             "time",
             metavar="TIME",
-            help="on the schedule's clock: 2026-12-01T09:00, or 09:00 for today; or 2026-12-01T09:00:00Z",
+            help="in the schedule's time zone: 2026-12-01T09:00, or 09:00 for today; or 2026-12-01T09:00:00Z",
         )
 
     def run(self, options: dict[str, Any]) -> None:

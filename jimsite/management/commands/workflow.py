@@ -10,30 +10,30 @@ from workflows.models import Run, Workflow
 
 
 def workflow_called(text: str) -> Workflow:
-    rows, none_yet = Workflow.objects.all(), "“syncworkflows” makes those that the code has"
+    rows, none_yet = Workflow.objects.all(), "“syncworkflows” creates those in the code"
     found: Workflow = called(rows, text, by="slug", kind="workflow", none_yet=none_yet)
     return found
 
 
 def run_called(text: str) -> Run:
-    """By its number, or the one of a workflow that has not ended: there is at most one."""
+    """Find a run by its number, or the open run of a workflow."""
     rows = Run.objects.select_related("workflow", "handler")
     if (number := whole_number(text.strip())) is not None:
         run = rows.filter(pk=number).first()
-        words = f"There is no run {text}: “workflows --json” names those that have not ended."
+        words = f"Run {text} was not found. “workflows --json” lists the open runs."
     else:
         workflow = workflow_called(text)
         run = rows.open().filter(workflow=workflow).first()
-        words = f"No run of “{workflow}” waits for an answer."
+        words = f"“{workflow}” has no open run."
     if run is None:
         raise Refused(words)
     return run
 
 
 class Command(VerbsCommand):
-    help = "Run, pause and resume workflows, and answer a run that is stuck. “workflows” lists them."
+    help = "Run, pause and resume workflows, and resolve stuck runs. “workflows” lists them."
 
     def verbs(self) -> Iterator[Verb]:
-        yield from self.operations_of(Workflow, Target("WORKFLOW", "its slug", workflow_called))
-        stuck = Target("RUN", "the number of the run, or the slug of its workflow", run_called)
+        yield from self.operations_of(Workflow, Target("WORKFLOW", "slug of the workflow", workflow_called))
+        stuck = Target("RUN", "number of the run, or slug of its workflow", run_called)
         yield from self.operations_of(Run, stuck)

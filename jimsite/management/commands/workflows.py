@@ -9,34 +9,34 @@ from rich.text import Text
 
 from jimsite.terminal import JimCommand, state, when
 from workflows.models import Workflow
-from workflows.overview import Overview, look
+from workflows.overview import Overview, overviews_of
+from workflows.words import SHOWN_STATUSES
 
-STATES = ("running", "idle", "needs_attention", "stopped")
 NONE_YET = (
-    "There are no workflows. Write one in the module “workflows” of an installed app; “syncworkflows” "
-    "deploys it, and so does a scheduler when it starts."
+    "No workflows yet. Write one in the module “workflows” of an installed app, and deploy it with "
+    "“syncworkflows” or by starting a scheduler."
 )
 
 
 class Command(JimCommand):
-    help = "List workflows: how each is, what it waits for, what waits for it, and when it goes on."
+    help = "List workflows with their state, issue, pending events and next run."
 
     def ask(self, parser: CommandParser) -> None:
-        parser.add_argument("--state", choices=STATES, help="only those that people see so")
+        parser.add_argument("--state", choices=SHOWN_STATUSES, help="only workflows in this state")
 
     def run(self, options: dict[str, Any]) -> None:
         now, rows = self.now, Workflow.objects.order_by("slug")
         if options["state"]:
             rows = rows.shown_as(options["state"])
-        found = look(list(rows), now=now)
+        found = overviews_of(list(rows), now=now)
         self.tell({"workflows": [facts_of(each) for each in found]}, lambda: self._show(found, now=now))
 
     def _show(self, found: Sequence[Overview], *, now: datetime) -> None:
         if not found:
-            self.say("There is no such workflow." if Workflow.objects.exists() else NONE_YET)
+            self.say("No workflows match these filters." if Workflow.objects.exists() else NONE_YET)
             return
         columns: dict[str, list[str | Text]] = {
-            "State": [_state(each) for each in found],
+            "State": [state(each.status) for each in found],
             "Workflow": [Text(each.workflow.slug, style="bold") for each in found],
             "Issue": [each.issue for each in found],
             "Pending": [_pending(each) for each in found],
@@ -61,10 +61,6 @@ def facts_of(seen: Overview) -> dict[str, Any]:
         ],
         "open_run": run and {"id": run.pk, "handler": run.handler.name, "status": run.status},
     }
-
-
-def _state(seen: Overview) -> Text:
-    return state(seen.status, of="in_progress" if seen.status == "running" else "")
 
 
 def _pending(seen: Overview) -> str:

@@ -1,3 +1,5 @@
+"""The command `exportschedules`."""
+
 from __future__ import annotations
 
 import io
@@ -47,7 +49,7 @@ class Command(BaseCommand):
             self.stdout.write(text, ending="")
             self.stdout.flush()
         except BrokenPipeError:
-            # Whoever read it has seen enough; what Python still tries to write at its end goes nowhere.
+            # The reader has closed the pipe; send what Python flushes at exit to nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

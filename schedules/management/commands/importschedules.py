@@ -1,3 +1,5 @@
+"""The command `importschedules`."""
+
 from __future__ import annotations
 
 import json
@@ -23,9 +25,9 @@ MANY = 50
 
 class Command(BaseCommand):
     help = (
-        "Create and change schedules, calendars and templates as YAML files say, which exportschedules wrote "
-        "or people did. They are known by their names. What is the same already is not touched, and what no "
-        "file mentions stays. All or nothing: if anything is wrong in any file, nothing is changed."
+        "Create and change schedules, calendars and templates from YAML files, which exportschedules writes. "
+        "Entries are matched by name. Entries that are the same already and everything that the files do not "
+        "mention stay unchanged. If any file has an error, nothing is changed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -118,5 +120,5 @@ def _summary(outcome: Outcome, *, dry_run: bool) -> str:
 
 
 def _printable(line: str) -> str:
-    """Files may hold what moves the cursor of a terminal."""
+    """Escape characters that would control the terminal."""
     return "".join(each if each.isprintable() or each == "\t" else f"\\u{ord(each):04x}" for each in line)

@@ -1,3 +1,5 @@
+"""The command `nexttimes`."""
+
 from __future__ import annotations
 
 import json
@@ -36,7 +38,7 @@ LONGEST_HEADER = 20
 
 @dataclass(frozen=True)
 class Subject:
-    """What is asked about, and by whose clock."""
+    """The spec to show, with its name, notes and skips."""
 
     spec: Spec
     name: str
@@ -150,14 +152,14 @@ def _written(data: Any) -> Subject:
 
 
 def _around(data: Any) -> dict[str, Any]:
-    """A spec with its name and calendars, whichever of them were given."""
+    """Return a spec with its name and calendars, as far as given."""
     if isinstance(data, dict) and "schedules" in data:
         return _exported(data)
     return data if isinstance(data, dict) and "spec" in data else {"spec": data}
 
 
 def _exported(data: dict[str, Any]) -> dict[str, Any]:
-    """Of a file as exportschedules writes it."""
+    """Return the same from a file that exportschedules wrote."""
     schedules, calendars = data["schedules"], data.get("calendars", [])
     if not isinstance(schedules, list) or len(schedules) != 1 or not isinstance(schedules[0], dict):
         raise SpecError("schedules", "a list of one expected, as “exportschedules NAME” writes it")
@@ -170,7 +172,7 @@ def _doubts(spec: Spec, now: datetime) -> list[str]:
     try:
         spec.check(now, minimum_seconds=settings.JIM_MINIMUM_INTERVAL_SECONDS)
     except SpecError as error:
-        return [f"It would not be accepted now: {error}."]
+        return [f"This spec would not be accepted now: {error}."]
     return []
 
 
@@ -188,14 +190,14 @@ def _stored(schedule: Schedule) -> Subject:
 
 def _state(schedule: Schedule) -> list[str]:
     if schedule.status == Schedule.Status.CLOSED:
-        return ["It is closed: it does not run at these times any more."]
+        return ["The schedule is closed: it does not run at these times."]
     notes = []
     if schedule.is_paused:
         until = f" until {_clock(schedule.paused_until)} UTC" if schedule.paused_until else ""
         why = f": {schedule.pause_note}" if schedule.pause_note else "."
-        notes.append(f"It is paused{until}, so that its times wait{why}")
+        notes.append(f"The schedule is paused{until}, so its times wait{why}")
     if schedule.remaining is not None:
-        notes.append(f"Runs that are left: {schedule.remaining:,}. Then its times are skipped.")
+        notes.append(f"Runs left: {schedule.remaining:,}. Later times are skipped.")
     return notes
 
 
@@ -252,11 +254,11 @@ def _show(console: Console, subject: Subject, rows: list[Upcoming], after: datet
         console.print()
         console.print(_table(subject, rows))
     elif not subject.spec.is_manual:
-        console.print(f"There is no time after {_clock(after.astimezone(UTC))} UTC.")
+        console.print(f"No times after {_clock(after.astimezone(UTC))} UTC.")
 
 
 def _table(subject: Subject, rows: list[Upcoming]) -> Table:
-    """Without columns that would say nothing: UTC twice, no jitter, no note."""
+    """Build the table without empty or repeated columns."""
     seconds, zone = any(row.at.second for row in rows), subject.spec.time_zone
     place = zone if len(zone) <= LONGEST_HEADER else zone.rpartition("/")[2]
     columns = {place: [_clock(row.local, seconds=seconds, day=True) for row in rows]}
@@ -277,7 +279,7 @@ def _table(subject: Subject, rows: list[Upcoming]) -> Table:
 
 
 def _printable(text: str) -> str:
-    """Files may hold what moves the cursor of a terminal."""
+    """Escape characters that would control the terminal."""
     return "".join(each if each.isprintable() else REPLACEMENT for each in text)
 
 
@@ -292,4 +294,4 @@ def _jittered(row: Upcoming) -> str:
 
 def _note(subject: Subject, row: Upcoming) -> str:
     by = subject.skips.get(named_time(row.at))
-    return ", ".join(filter(None, [f"left out, on request of {by}" if by else "", row.note]))
+    return ", ".join(filter(None, [f"skipped, on request of {by}" if by else "", row.note]))

@@ -1,3 +1,5 @@
+"""The command `rotatesecrets`."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -17,7 +19,7 @@ from schedules.vault import Keys, Undecryptable, VaultError
 class Command(BaseCommand):
     help = (
         "Encrypt all secrets with a new key and drop the old ones; with JIM_SECRETS_KEYS, encrypt them with "
-        "the first of its keys. JIM may go on running. It can be interrupted and started again at any time."
+        "the first of its keys. JIM can keep running. You can interrupt and repeat the command at any time."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -33,7 +35,7 @@ class Command(BaseCommand):
         try:
             require_migrated(Secret._meta.db_table)
             if not Secret.objects.is_anything_encrypted():
-                self.stdout.write("There are no secrets: nothing to do.")
+                self.stdout.write("No secrets: nothing to do.")
             elif options["dry_run"]:
                 self._announce(vault.current(), keep_old=options["keep_old"])
             else:
@@ -56,7 +58,7 @@ class Command(BaseCommand):
         ):
             self.stdout.write(told)
         if lost := Secret.objects.survey().lost:
-            self.stdout.write(f"Without a key, so that they need new values: {', '.join(lost)}.")
+            self.stdout.write(f"No key decrypts these secrets, so they need new values: {', '.join(lost)}.")
         self.stdout.write(_afterwards(vault.current()))
 
     def _announce(self, keys: Keys, *, keep_old: bool) -> None:
@@ -77,7 +79,7 @@ def _afterwards(keys: Keys) -> str:
     if not settings.JIM_SECRETS_KEYS:
         return f"Copy {keys.source} to every other host that has a data folder of its own, and back it up."
     if len(keys.texts) == 1:
-        return "JIM_SECRETS_KEYS holds no other key than that."
+        return "JIM_SECRETS_KEYS has only this key."
     return (
         f"Of the {len(keys.texts)} keys in JIM_SECRETS_KEYS, only the first one is needed now. Before you "
         "remove the others, restart every process of JIM that was started without the first one, and repeat "

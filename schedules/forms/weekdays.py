@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 from schedules.spec.fields import DAY_OF_WEEK
-
-from .draft import Texts
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY = "*"
 
 
-def ticked(text: str) -> Texts:
-    """`was` remembers the text, so that it stays as somebody wrote it while the days are the same.
+def initial_of(text: str) -> dict[str, Any]:
+    """Return the ticked boxes for a text. `was` keeps the text as it is while the days are the same.
 
     What no boxes can say, such as the second Friday, stays text.
     """
@@ -22,17 +22,14 @@ def ticked(text: str) -> Texts:
         return {"on": text}
     if text == EVERY_DAY:
         return {}
-    return {DAYS[day]: "on" for day in days} | {"was": text}
+    return {"days": [DAYS[day] for day in days], "was": text}
 
 
-def text_of(texts: Texts) -> str:
-    if written := texts.get("on", "").strip():
-        return written
-    chosen = tuple(number for number, day in enumerate(DAYS) if texts.get(day))
-    was = texts.get("was", "")
+def text_of(days: Sequence[str], was: str = "") -> str:
+    chosen = tuple(number for number, day in enumerate(DAYS) if day in days)
     if was and _days(was) == chosen:
         return was
-    return EVERY_DAY if len(chosen) in (0, len(DAYS)) else ",".join(_runs(chosen))
+    return EVERY_DAY if len(chosen) in (0, len(DAYS)) else ",".join(_ranges(chosen))
 
 
 def _days(text: str) -> tuple[int, ...] | None:
@@ -43,8 +40,8 @@ def _days(text: str) -> tuple[int, ...] | None:
     return None if values.nth_weekdays else values.weekdays
 
 
-def _runs(chosen: tuple[int, ...]) -> list[str]:
-    """Three and more in a row as a range: mon-fri."""
+def _ranges(chosen: tuple[int, ...]) -> list[str]:
+    """Write three and more days in a row as a range: mon-fri."""
     texts = []
     for _, group in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
         days = [DAYS[day] for _, day in group]

@@ -1,4 +1,4 @@
-"""Lists by what no index knows, looked through a part at a time: the cursors of the API."""
+"""Pagination of lists whose filters have no index: each page scans a bounded part of the history."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .filtering import MomentFilter
 from .paging import FORGED, KeysetPages
 
 
-class Times(NamedTuple):
-    """The filters that narrow down to a time, which grows with the ids; how many rows a page looks at."""
+class HistoryRange(NamedTuple):
+    """How a list is scanned: its time column, the filters on that column, and the rows scanned per page."""
 
     column: str
     after: str
@@ -26,28 +26,28 @@ class Times(NamedTuple):
     reach: int
 
 
-class PartByPart(KeysetPages):
-    """A page may have few rows, or none, and still be followed by another: each looks only so far."""
+class HistoryPages(KeysetPages):
+    """Pages that scan a bounded number of rows: a page may be short or empty and still have a next one."""
 
-    # By which the rows are in the order of their time.
+    # The column whose order is the order of time.
     key = "pk"
     is_part = False
     following: int | None = None
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> Any:
-        if not view.is_looked_for():
+        if not view.scans_history():
             return super().paginate_queryset(queryset, request, view)
         self.is_part, self.request, self.base_url = True, request, request.build_absolute_uri()
         self.get_ordering(request, queryset, view)
-        times: Times = view.times
+        scanned: HistoryRange = view.history_range
         part = look_back(
             queryset,
             after=self._position(request),
             count=self.get_page_size(request),
-            reach=times.reach,
-            by=times.column,
-            since=_moment(request, times.after),
-            until=_moment(request, times.before),
+            reach=scanned.reach,
+            by=scanned.column,
+            since=_moment(request, scanned.after),
+            until=_moment(request, scanned.before),
             among=self.rows(view),
             key=self.key,
         )
@@ -55,7 +55,7 @@ class PartByPart(KeysetPages):
         return part.rows
 
     def rows(self, view: Any) -> QuerySet[Any]:
-        """All that can be looked through."""
+        """Return all rows that may be scanned."""
         rows: QuerySet[Any] = view.queryset
         return rows
 
@@ -83,7 +83,7 @@ class PartByPart(KeysetPages):
 
 
 def _moment(request: Request, name: str) -> datetime | None:
-    """As its filter has found it to be right."""
+    """Return the value of a time filter, which has been validated before."""
     text = request.query_params.get(name)
     moment: datetime | None = MomentFilter().field.clean(text) if text else None
     return moment

@@ -1,4 +1,4 @@
-"""What people and programs see when something is wrong: in their own format, and without a traceback."""
+"""Error responses as pages or problem JSON, without tracebacks."""
 
 from __future__ import annotations
 
@@ -20,34 +20,36 @@ from database.outage import in_a_line, is_outage
 from .headers import Answer
 
 logger = logging.getLogger(__name__)
-UNREACHABLE = "The database cannot be reached, or is too busy. What was accepted before is not lost."
-BROKEN = "JIM could not answer. The log says why; what was accepted before is not lost."
+UNREACHABLE = "The database cannot be reached or is too busy. Work that was already accepted is not lost."
+BROKEN = (
+    "An internal error occurred. The server log has the details. Work that was already accepted is not lost."
+)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if (address := _without_slash(request)) is not None:
         return HttpResponsePermanentRedirect(address, preserve_request=True)
-    said = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
-    text = said or "There is no such page: it may have been removed, or the address is mistyped."
+    reason = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
+    text = reason or "This page does not exist. Check the address, or go back to the overview."
     return _answer(request, 404, "Not found", text)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    text = str(exception) or "You do not have the permission for this."
-    return _answer(request, 403, "Not allowed", f"{text} An administrator can give it to you.")
+    text = str(exception) or "You do not have permission to do this."
+    return _answer(request, 403, "Not allowed", f"{text} Ask an administrator for access.")
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    text = "This request makes no sense to JIM."
+    text = "JIM cannot process this request."
     if isinstance(exception, DisallowedModelAdminLookup):
-        text = f"{exception}: use the filters beside the list."
+        text = f"{exception}. Use the filters beside the list."
     return _answer(request, 400, "Bad request", text)
 
 
 def broken(request: HttpRequest) -> HttpResponse:
     if _is_api(request):
-        return _problem(500, "Something is broken", BROKEN)
-    return _bare_page(request, 500, "Something is broken", BROKEN)
+        return _problem(500, "Internal error", BROKEN)
+    return _bare_page(request, 500, "Internal error", BROKEN)
 
 
 class DatabaseAway:
@@ -62,28 +64,28 @@ class DatabaseAway:
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not is_outage(exception):
             return None
-        logger.warning("%s %s was not answered: %s", request.method, request.path, in_a_line(exception))
+        logger.warning("%s %s failed: %s", request.method, request.path, in_a_line(exception))
         response = _bare_page(request, 503, "Try again in a moment", UNREACHABLE)
         response.headers["Retry-After"] = "2"
         return response
 
 
 class DiscreetReports(SafeExceptionReporterFilter):
-    """What is declared sensitive is kept out of the pages of JIM_DEBUG=1 as well."""
+    """Hides sensitive variables in error pages even with JIM_DEBUG=1."""
 
     def is_active(self, request: HttpRequest | None) -> bool:
         return True
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
-    text = "This form was open for too long, or cookies are blocked. Load the page again, and repeat it."
+    text = "The form has expired, or cookies are blocked. Reload the page and try again."
     return _answer(request, 403, "Not allowed", text)
 
 
 def _without_slash(request: HttpRequest) -> str | None:
-    """Find the address of a page that was asked for with a slash at its end, as many clients add one.
+    """Return the address without its last slash if a page has that address, as many clients add one.
 
-    In the admin, all addresses end with one.
+    Addresses of the admin all end with a slash.
     """
     path = request.path_info.rstrip("/")
     match = path != request.path_info and is_valid_path(path)
@@ -100,9 +102,9 @@ def _answer(request: HttpRequest, code: int, title: str, text: str) -> HttpRespo
 
 
 def _bare_page(request: HttpRequest, code: int, title: str, text: str) -> HttpResponse:
-    """Write a page without the database, the session or anything else that may be broken.
+    """Render a page without database or session, which may be the cause of the error.
 
-    "Try again" loads the page that failed; a form cannot be sent again by a link.
+    “Try again” is offered only for pages: a form cannot be sent again by a link.
     """
     again = escape_leading_slashes(request.get_full_path()) if request.method in ("GET", "HEAD") else ""
     context = {"title": title, "text": text, "again": again}

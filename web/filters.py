@@ -1,4 +1,4 @@
-"""The times between which a list is looked through, as a form asks for them."""
+"""Form fields of the filters above lists: a search text, and a range of times."""
 
 from __future__ import annotations
 
@@ -10,17 +10,33 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from schedules.spec.wall_calendar import FIRST, LAST
+from text.clean import LONGEST_SEARCH, search_text
+
+
+class SearchField(forms.CharField):
+    """A search field that accepts any text, so that a list never ignores it and shows all rows instead."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(required=False, max_length=LONGEST_SEARCH, **options)
+
+    def to_python(self, value: Any) -> str:
+        return search_text(super().to_python(value) or "")
+
+
+def search_box(placeholder: str = "") -> SearchField:
+    attributes = {"type": "search", "placeholder": placeholder} if placeholder else {"type": "search"}
+    return SearchField(label="Search", widget=forms.TextInput(attrs=attributes))
 
 
 class _Moment(forms.DateTimeField):
-    """A time in the reader's zone that leaves room on both sides: for zones, and for a little slack."""
+    """A time in the user's time zone, in a year that JIM can compute with."""
 
     def __init__(self) -> None:
         widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
         super().__init__(required=False, widget=widget, validators=[_check_year])
 
     def to_python(self, value: Any) -> datetime | None:
-        """Take times that the clocks show twice, as the first of the two, and those that they leave out."""
+        """Accept times that are ambiguous or skipped when the clocks change; take the first of two."""
         try:
             return super().to_python(value)
         except ValidationError as error:
@@ -29,7 +45,7 @@ class _Moment(forms.DateTimeField):
             return timezone.make_aware(error.params["datetime"])
 
     def prepare_value(self, value: Any) -> Any:
-        """Links carry an offset, which the field of a browser cannot show."""
+        """Remove the offset that links carry: a browser's field cannot show it."""
         try:
             at = self.clean(value)
         except ValidationError:

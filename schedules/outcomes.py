@@ -1,4 +1,4 @@
-"""What became of an occurrence, in a sentence."""
+"""The outcome of an occurrence in a sentence."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .spec.wording import clock_words, counted, date_words
 from .spec.zones import passes_of, wall_time
 
 LONGEST_ERROR = 200
-LEADS = {"manual": "By hand ({by})", "backfill": "In a backfill ({by})", "event": "For an event ({by})"}
+LEADS = {"manual": "By hand ({by}).", "backfill": "In a backfill ({by}).", "event": "For an event ({by})."}
 
-# In a few words, for lists.
+# Short reasons for lists.
 REASONS = {
-    "superseded": "a newer one took its place",
+    "superseded": "a newer time took its place",
     "discarded": "discarded when the schedule was resumed",
-    "buffer full": "too many were waiting",
+    "buffer full": "too many times were waiting",
     "closed": "the schedule was closed",
 }
 
 
 @dataclass(frozen=True)
 class LocalTime:
-    """On the clock of one place; a time of the day that is talked about is told without its date."""
+    """A time zone and a day; times on that day are written without the date."""
 
     zone: ZoneInfo
     day: date
@@ -51,7 +51,7 @@ class LocalTime:
 
 
 class Run(Protocol):
-    """What is told of an execution, whose model belongs to the runtime."""
+    """The facts of an execution that sentences use; its model belongs to another app."""
 
     pk: Any
     status: str
@@ -64,10 +64,10 @@ class Run(Protocol):
     def is_late(self, now: datetime) -> bool: ...
 
 
-def fate_in_words(occurrence: Occurrence, *, local: LocalTime, now: datetime) -> str:
+def outcome_in_words(occurrence: Occurrence, *, local: LocalTime, now: datetime) -> str:
     sentence = _sentence(occurrence, local, now)
     lead = LEADS.get(occurrence.source, "").format(by=occurrence.initiator_name)
-    return f"{lead}: {sentence[0].lower()}{sentence[1:]}" if lead else sentence
+    return f"{lead} {sentence}" if lead else sentence
 
 
 def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
@@ -80,7 +80,7 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
             return _missed(occurrence, local)
         case Occurrence.Status.DROPPED:
             return (
-                f"It was dropped: more than {settings.JIM_BUFFER_LIMIT:,} were waiting; the oldest made way."
+                f"Dropped: more than {settings.JIM_BUFFER_LIMIT:,} times were waiting; the oldest made way."
             )
         case Occurrence.Status.CANCELLED:
             return _cancelled(occurrence, local)
@@ -88,26 +88,30 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
 
 
 def in_the_way(occurrence: Occurrence, running: int | None) -> int | None:
-    """The execution that blocked it; while it waits, the first one of its schedule that is `running` now."""
+    """Return the execution that blocked it; while it waits, the one that is `running` now."""
     if occurrence.status == Occurrence.Status.PENDING:
         return running if occurrence.due_at is None else None
     return None if occurrence.status == Occurrence.Status.STARTED else occurrence.blocked_by
 
 
 def reason_in_short(occurrence: Occurrence, *, now: datetime, running: int | None = None) -> str:
-    """Which execution is in the way is told beside it."""
+    """Return the reason for a list, which links the blocking execution separately."""
     if occurrence.status != Occurrence.Status.PENDING:
         is_blocked = occurrence.reason == "overlap"
-        return "another was running" if is_blocked else REASONS.get(occurrence.reason, occurrence.reason)
-    if occurrence.schedule.is_paused and occurrence.source in Occurrence.UNASKED_FOR:
-        return "waits: the schedule is paused"
+        return (
+            "another execution was running"
+            if is_blocked
+            else REASONS.get(occurrence.reason, occurrence.reason)
+        )
+    if occurrence.schedule.is_paused and occurrence.source in Occurrence.AUTOMATIC_SOURCES:
+        return "waiting: the schedule is paused"
     if in_the_way(occurrence, running):
-        return "waits until another has ended"
-    return "waits for its jitter" if occurrence.planned_at > now else "waits for its turn"
+        return "waiting for another execution to end"
+    return "waiting for its jitter" if occurrence.planned_at > now else "waiting for its turn"
 
 
 def paused_words(schedule: Schedule, local: LocalTime) -> str:
-    """Since when, until when, who and why."""
+    """Say since when, until when, by whom and why a schedule is paused."""
     paused = pausing(schedule)
     since = f" since {local.words(schedule.paused_at)}" if schedule.paused_at else ""
     until = f" until {local.words(schedule.paused_until)}" if schedule.paused_until else ""
@@ -117,7 +121,7 @@ def paused_words(schedule: Schedule, local: LocalTime) -> str:
 
 
 def pausing(schedule: Schedule) -> Activity | None:
-    """The record of the change since which it is paused."""
+    """Return the record of the change that paused the schedule."""
     return records_of(schedule).filter(operation__in=("pause", "create")).order_by("-pk").first()
 
 
@@ -131,38 +135,38 @@ def kept_words() -> str:
 
 def _pending(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
     schedule = occurrence.schedule
-    if schedule.is_paused and occurrence.source in Occurrence.UNASKED_FOR:
-        return f"It is waiting: {paused_words(schedule, local)}."
+    if schedule.is_paused and occurrence.source in Occurrence.AUTOMATIC_SOURCES:
+        return f"Waiting: {paused_words(schedule, local)}."
     if occurrence.planned_at > now:
-        return f"It is waiting: its jitter holds it back until {local.words(occurrence.planned_at)}."
+        return f"Waiting: jitter delays the start until {local.words(occurrence.planned_at)}."
     if occurrence.due_at is None:
-        return f"It is waiting {_waits_for(occurrence, local)}."
+        return f"Waiting {_waits_for(occurrence, local)}."
     late = now - occurrence.planned_at
     if late <= timedelta(seconds=settings.JIM_OVERDUE_SECONDS):
-        return "It is due: the scheduler starts it in a moment."
-    return f"It is waiting for the scheduler, which has not come to it for {span(late)}: is one running?"
+        return "Due: the scheduler starts this time in a moment."
+    return f"Waiting for the scheduler for {span(late)}: check that a scheduler is running."
 
 
 def _waits_for(occurrence: Occurrence, local: LocalTime) -> str:
-    """What it waited for at first may have ended, and another one of those before it may be running now."""
+    """Say what it waits for now: the execution that blocked it first may have ended."""
     schedule = occurrence.schedule
     running = schedule.executions.in_progress().defer("plan").order_by("pk").first()
     earlier = schedule.occurrences.pending().filter(
         source=occurrence.source, nominal_at__lt=occurrence.nominal_at
     )
     if running is None:
-        return "for its turn: the scheduler starts it in a moment"
+        return "for its turn: the scheduler starts this time in a moment"
     words = f"for execution {running.pk}, which started at {local.words(running.started_at)}"
     before = earlier.count()
-    return words + (f"; {counted(before, 'earlier time')} will start before it" if before else "")
+    return words + (f"; {counted(before, 'earlier time')} will start first" if before else "")
 
 
 def _started(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
     execution: Run | None = getattr(occurrence, "execution", None)
     if execution is None:
         started = local.words(occurrence.settled_at or occurrence.planned_at)
-        return f"It ran: it started at {started}; its execution is gone, as {kept_words()}."
-    verb = "It ran" if execution.finished_at else "It is running"
+        return f"Ran: started at {started}. The execution was deleted, because {kept_words()}."
+    verb = "Ran" if execution.finished_at else "Running"
     start, end = _start(occurrence, execution, local), _end(execution, local, now)
     return f"{verb}: execution {execution.pk} started at {start} and {end}."
 
@@ -173,7 +177,7 @@ def _start(occurrence: Occurrence, execution: Run, local: LocalTime) -> str:
     if late > timedelta(seconds=ON_TIME_SECONDS):
         return f"{started}, {span(late)} late," if is_automatic else f"{started}, after waiting {span(late)},"
     if is_automatic and occurrence.planned_at != occurrence.nominal_at:
-        return f"{started}, where its jitter put it,"
+        return f"{started}, delayed by jitter,"
     return started
 
 
@@ -191,17 +195,17 @@ def _end(execution: Run, local: LocalTime, now: datetime) -> str:
 def _skipped(occurrence: Occurrence, local: LocalTime) -> str:
     match occurrence.reason:
         case "overlap":
-            return f"It was skipped: {_blocker(occurrence, local)}."
+            return f"Skipped: {_blocker(occurrence, local)}."
         case "superseded":
-            return f"It was skipped: superseded by {_successor(occurrence, local)}."
+            return f"Skipped: superseded by {_successor(occurrence, local)}."
         case "no runs left":
-            return "It was skipped: the schedule had no runs left."
+            return "Skipped: the schedule had no runs left."
         case "discarded":
-            return f"It was skipped: {_discarded(occurrence, local)}."
+            return f"Skipped: {_discarded(occurrence, local)}."
         case reason if reason.startswith("on request"):
-            return f"It was skipped {reason}."
+            return f"Skipped {reason}."
         case reason:
-            return f"It was skipped: {_first_line(reason)}."
+            return f"Skipped: {_first_line(reason)}."
 
 
 def _blocker(occurrence: Occurrence, local: LocalTime) -> str:
@@ -229,10 +233,10 @@ def _successor(occurrence: Occurrence, local: LocalTime) -> str:
 
 
 def _successor_time(occurrence: Occurrence) -> datetime | None:
-    """The next time of its kind that was not replaced together with it.
+    """Return the next time of the same kind that was not replaced together with it.
 
-    No more are replaced together than may wait, so that it is near. Keys end with the time; an index has them
-    in order, without what is of another kind.
+    It is near, because no more are replaced together than may wait. Keys end with the time, so an index
+    has them in order.
     """
     kind = occurrence.key[: occurrence.key.rindex("/") + 1]
     later = occurrence.schedule.occurrences.filter(
@@ -248,24 +252,24 @@ def _successor_time(occurrence: Occurrence) -> datetime | None:
 
 def _discarded(occurrence: Occurrence, local: LocalTime) -> str:
     resumed = _record_of(occurrence, "resume")
-    who = resumed.initiator_name if resumed else "somebody"
+    by = f" by {resumed.initiator_name}" if resumed else ""
     at = f" at {local.words(occurrence.settled_at)}" if occurrence.settled_at else ""
-    return f"{who} resumed the schedule{at} and discarded what had come while it was paused"
+    return f"the schedule was resumed{by}{at}, and times that passed during the pause were discarded"
 
 
 def _missed(occurrence: Occurrence, local: LocalTime) -> str:
-    """The window is the one that was in force when it was measured."""
+    """Say why it was missed, with the catch-up window of that time."""
     if occurrence.settled_at is None:
-        return "It was missed."
+        return "Missed."
     definition = Revisions(occurrence.schedule).in_force(occurrence.settled_at)
     seconds = (definition or {}).get("catch_up_seconds", occurrence.schedule.catch_up_seconds)
     late, at = span(occurrence.settled_at - occurrence.planned_at), local.words(occurrence.settled_at)
     if _record_of(occurrence, "resume"):
-        cause = f"the schedule was paused until {at}, {late} after it"
+        cause = f"the schedule was paused until {at}, {late} after this time"
     else:
-        cause = f"the scheduler came to it at {at}, {late} late"
+        cause = f"the scheduler reached this time at {at}, {late} late"
     window = span(timedelta(seconds=seconds)) if seconds else "0"
-    return f"It was missed: {cause}; the catch-up window is {window}."
+    return f"Missed: {cause}; the catch-up window is {window}."
 
 
 def _cancelled(occurrence: Occurrence, local: LocalTime) -> str:
@@ -275,14 +279,14 @@ def _cancelled(occurrence: Occurrence, local: LocalTime) -> str:
         case "backfill cancelled":
             what, record = "the backfill was cancelled", _record_of(occurrence, "cancel_backfill")
         case reason:
-            return f"It was cancelled: {_first_line(reason) or 'nobody said why'}."
+            return f"Cancelled: {_first_line(reason) or 'no reason was given'}."
     by = f" by {record.initiator_name}" if record else ""
     at = f" at {local.words(occurrence.settled_at)}" if occurrence.settled_at else ""
-    return f"It was cancelled: {what}{by}{at}."
+    return f"Cancelled: {what}{by}{at}."
 
 
 def _record_of(occurrence: Occurrence, operation: str) -> Activity | None:
-    """The change that settled it."""
+    """Return the record of the change that settled it."""
     if occurrence.settled_at is None:
         return None
     rows = records_of(occurrence.schedule).filter(operation=operation, created_at=occurrence.settled_at)

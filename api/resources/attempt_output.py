@@ -1,4 +1,4 @@
-"""The output of an attempt, while it is written and after."""
+"""The output of an attempt: read page by page, or followed while it is written."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ from api.permissions import can_still
 
 VIEW_OUTPUT = "activities.view_outputline"
 LONGEST_SECONDS = 600
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 AT_ONCE = 1_000
 CONTENT_TYPES = {"text": "text/plain; charset=utf-8", "ndjson": "application/x-ndjson"}
 
 
 @dataclass(frozen=True)
-class Page:
+class OutputPage:
     lines: list[OutputLine]
     after: int
     has_more: bool
     is_final: bool
 
 
-def page(activity_id: int, *, after: int, limit: int) -> Page:
-    # Asked in this order: whatever an attempt wrote is there before it has ended.
+def page(activity_id: int, *, after: int, limit: int) -> OutputPage:
+    # The status is read first: all output of an ended attempt was written before its status changed.
     status = Activity.objects.filter(pk=activity_id).values_list("status", flat=True).first()
     rows = OutputLine.objects.filter(activity=activity_id, number__gt=after).order_by("number")
     found = list(rows[: limit + 1])
     lines = found[:limit]
     is_final = status not in Activity.OPEN
-    return Page(lines, lines[-1].number if lines else after, len(found) > limit, is_final)
+    return OutputPage(lines, lines[-1].number if lines else after, len(found) > limit, is_final)
 
 
 def stream(activity_id: int, *, after: int, form: str, request: Request) -> StreamingHttpResponse:
-    """Ends by itself: with the attempt, after ten minutes, or when its reader may not read it any more."""
-    follower = Follower(activity_id, after, form, lambda: can_still(request, VIEW_OUTPUT))
+    """Return a stream that ends with the attempt, after ten minutes, or when the permission is lost."""
+    follower = OutputFollower(activity_id, after, form, lambda: can_still(request, VIEW_OUTPUT))
     is_async = isinstance(request._request, ASGIRequest)
-    content: Any = follower.as_it_comes() if is_async else follower.in_turn()
+    content: Any = follower.stream_async() if is_async else follower.stream_in_thread()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingHttpResponse(content, content_type=CONTENT_TYPES[form], headers=headers)
 
 
-def written(line: OutputLine, form: str) -> str:
+def formatted(line: OutputLine, form: str) -> str:
     if form == "text":
         return f"{line.text}\n"
     at = line.written_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    told = {"number": line.number, "stream": line.stream, "text": line.text, "written_at": at}
-    return json.dumps(told, ensure_ascii=False) + "\n"
+    content = {"number": line.number, "stream": line.stream, "text": line.text, "written_at": at}
+    return json.dumps(content, ensure_ascii=False) + "\n"
 
 
-class Follower:
-    """One look at a time, each with a connection that it gives back: many may follow for long."""
+class OutputFollower:
+    """A reader that polls for new output and holds no database connection between polls."""
 
     def __init__(self, activity_id: int, after: int, form: str, is_allowed: Callable[[], bool]) -> None:
         self.activity_id, self.after, self.form, self.is_allowed = activity_id, after, form, is_allowed
         self.is_over = self.has_more = False
         self.deadline = time.monotonic() + LONGEST_SECONDS
 
-    def look(self) -> str:
-        """What is new."""
+    def read_new(self) -> str:
+        """Return the output written since the last call."""
         try:
             if not self.is_allowed():
                 self.is_over = True
@@ -81,23 +81,23 @@ class Follower:
                 connection.close()
         self.after, self.has_more = found.after, found.has_more
         self.is_over = (found.is_final and not found.has_more) or time.monotonic() > self.deadline
-        return "".join(written(line, self.form) for line in found.lines)
+        return "".join(formatted(line, self.form) for line in found.lines)
 
-    def in_turn(self) -> Iterator[str]:
-        """For servers that give each request a thread."""
+    def stream_in_thread(self) -> Iterator[str]:
+        """Stream under WSGI, where each request has a thread."""
         while True:
-            if content := self.look():
+            if content := self.read_new():
                 yield content
             if self.is_over:
                 return
             if not self.has_more:
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
 
-    async def as_it_comes(self) -> AsyncIterator[str]:
+    async def stream_async(self) -> AsyncIterator[str]:
         while True:
-            if content := await sync_to_async(self.look)():
+            if content := await sync_to_async(self.read_new)():
                 yield content
             if self.is_over:
                 return
             if not self.has_more:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)

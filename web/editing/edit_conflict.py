@@ -1,28 +1,29 @@
-"""Two people edit one schedule: who did what meanwhile, and what saving on top of it would change."""
+"""Edit conflicts: what other people changed meanwhile, and what saving on top of that would change."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from django.http import QueryDict
+
 from activities.models import Activity
 from schedules.models import Schedule
 from schedules.models.template import same_json
 from schedules.revisions import Change, Revision, compare, records_of
 
-from .draft import Draft
 from .reading import Reading
 from .saving import as_written, number_of, typed
-from .stored import newest_record, with_theirs
+from .stored import newest_record, take_theirs
 
 MOST_RECORDS = 20
 PARTS = {"spec": "times", "steps": "steps"}
-SAID = {"pause": "paused it", "resume": "resumed it", "skip": "left out a run", "unskip": "took a skip back"}
+SAID = {"pause": "paused it", "resume": "resumed it", "skip": "skipped a run", "unskip": "took a skip back"}
 
 
 @dataclass(frozen=True)
-class Rivalry:
-    """What others did while somebody was typing, and what saving would change of that."""
+class EditConflict:
+    """What other people changed while this form was open, and what saving the form would change."""
 
     revisions: list[Revision]
     others: list[tuple[Activity, str]]
@@ -30,28 +31,26 @@ class Rivalry:
     changes: list[tuple[str, str, list[Change]]]
 
 
-def reconciled(reading: Reading, *, token: int) -> Draft:
-    """The draft on top of what others have saved: theirs wherever nobody has typed anything else."""
+def reconciled(reading: Reading, *, token: int) -> QueryDict:
+    """Return the form on top of what others have saved: theirs, except for what was typed here."""
     schedule = reading.schedule
     assert schedule is not None
     taken = untouched(reading)
-    draft = reading.draft
+    data = reading.data.copy()
     for part in taken:
-        draft = with_theirs(draft, part, schedule)
-    known = reading.draft.own.get("taken", "").split()
-    return draft.with_own(
-        token=str(token),
-        conflict="yes",
-        base=str(newest_record(schedule)),
-        taken=" ".join(dict.fromkeys([*known, *taken])),
-    )
+        take_theirs(data, part, schedule)
+    known = data.get("taken", "").split()
+    data["taken"] = " ".join(dict.fromkeys([*known, *taken]))
+    data["token"], data["conflict"] = str(token), "yes"
+    data["base"] = str(newest_record(schedule))
+    return data
 
 
 def untouched(reading: Reading) -> list[str]:
-    """The parts that only others have changed."""
-    schedule, own = reading.schedule, reading.draft.own
+    """Return the parts that only others have changed."""
+    schedule, data = reading.schedule, reading.data
     assert schedule is not None
-    base = _definition_at(schedule, number_of(own.get("base") or own.get("seen", "")))
+    base = _definition_at(schedule, number_of(data.get("base") or data.get("seen", "")))
     if base is None:
         return []
     theirs = schedule.definition()
@@ -64,23 +63,23 @@ def untouched(reading: Reading) -> list[str]:
 
 
 def _definition_at(schedule: Schedule, record: int) -> dict[str, Any] | None:
-    """As it was when this was its newest record; None if nobody has edited it since, or too often."""
+    """Return the definition at this record; None if there were no edits since, or too many."""
     revisions = schedule.revisions()
     since = len(revisions.since(record, most=MOST_RECORDS))
     return revisions[since].definition if 0 < since < min(len(revisions), MOST_RECORDS) else None
 
 
-def rivalry(reading: Reading) -> Rivalry | None:
-    """None while nobody else has changed it."""
-    schedule, own = reading.schedule, reading.draft.own
-    if schedule is None or (own.get("token") == str(schedule.token) and not own.get("conflict")):
+def conflict_of(reading: Reading) -> EditConflict | None:
+    """Return None while the schedule is as this form has seen it."""
+    schedule, data = reading.schedule, reading.data
+    if schedule is None or (data.get("token") == str(schedule.token) and not data.get("conflict")):
         return None
-    seen = number_of(own.get("seen", ""))
+    seen = number_of(data.get("seen", ""))
     records = records_of(schedule).filter(pk__gt=seen).exclude(operation="edit").order_by("-pk")
-    return Rivalry(
+    return EditConflict(
         schedule.revisions().since(seen, most=MOST_RECORDS),
         [(record, SAID.get(record.operation, record.operation)) for record in records[:MOST_RECORDS]],
-        [_named(part) for part in own.get("taken", "").split()],
+        [_named(part) for part in data.get("taken", "").split()],
         _undone(schedule, reading),
     )
 

@@ -1,4 +1,4 @@
-"""What a statement gave: as lines for people, and as JSON for the steps that follow."""
+"""The result of a statement: as lines for people, and as JSON for later steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_CHARS = 64_000
 
 
 class SqlFailed(Exception):
-    """A statement, or the database, said no. `line` is that of the script, if it is known."""
+    """A statement failed, or the database refused. `line` is that of the script, if it is known."""
 
     def __init__(self, message: str, *, can_retry: bool, line: int | None = None) -> None:
         super().__init__(message)
@@ -25,10 +25,10 @@ class SqlFailed(Exception):
 
 
 @dataclass
-class Answer:
-    """`count` is how many rows there were, of which the first `keep` are shown, and one becomes JSON.
+class StatementResult:
+    """The result of one statement: the number of rows, the first `keep` to show, and one as JSON.
 
-    What is cut is `masked` before: half a secret would not be known for one.
+    Values are `masked` before they are cut: half a secret would not be recognised.
     """
 
     keep: int
@@ -61,7 +61,7 @@ class Answer:
         return [f"{head}:", *_table(self.columns, self.shown)]
 
     def first_row(self) -> dict[str, object] | None:
-        """By column; those whose name came before are numbered: count, count_2."""
+        """Return the first row by column; repeated names are numbered: count, count_2."""
         if self.first is None:
             return None
         row: dict[str, object] = {}
@@ -74,7 +74,7 @@ class Answer:
         return row
 
     def _storable(self, value: object) -> object:
-        """JSON that is too long for a result becomes the beginning of its text."""
+        """Return the value, or the beginning of its text if it is too long for a result."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         return value if len(text) <= VALUE_CHARS else self._cut(text, VALUE_CHARS)
 
@@ -109,7 +109,7 @@ def _visible(char: str) -> str:
 
 
 def _fitting(widths: Sequence[int]) -> int:
-    """How many columns there is room for; one always."""
+    """Return how many columns fit into a line; at least one."""
     total = 0
     for number, width in enumerate(widths):
         total += width + 3

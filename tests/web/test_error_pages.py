@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.test import Client, RequestFactory
 
-from jimsite import mishaps
+from jimsite import error_pages
 from tests.admin_pages import sign_in
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 def test_an_address_that_does_not_exist() -> None:
     answer = sign_in().get("/nowhere")
     assert answer.status_code == 404
-    assert "There is no such page" in answer.text
+    assert "This page does not exist" in answer.text
     assert "jim.css" in answer.text
     assert "/login?next=/nowhere" in Client().get("/nowhere").text
 
@@ -47,13 +47,13 @@ def test_a_slash_too_many_keeps_the_method_and_leads_nowhere_if_nothing_is_there
 def test_a_form_that_was_open_for_too_long() -> None:
     client = sign_in(client=Client(enforce_csrf_checks=True))
     answer = client.post("/tokens/new", {"name": "x"})
-    assert (answer.status_code, "Load the page again" in answer.text) == (403, True)
+    assert (answer.status_code, "Reload the page" in answer.text) == (403, True)
 
 
 def test_when_all_is_broken_not_even_the_database_is_asked(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
-        answer = mishaps.broken(RequestFactory().get("/"))
-    assert (answer.status_code, "Something is broken" in answer.text) == (500, True)
+        answer = error_pages.broken(RequestFactory().get("/"))
+    assert (answer.status_code, "Internal error" in answer.text) == (500, True)
 
 
 TRY_AGAIN = [
@@ -69,10 +69,12 @@ def test_the_way_on_is_the_page_that_failed_unless_a_form_was_sent(
 ) -> None:
     asked, _, query = path.partition("?")
     request = RequestFactory().generic(method, "/", PATH_INFO=asked, QUERY_STRING=query)
-    outage = mishaps.DatabaseAway(mishaps.broken).process_exception(request, OperationalError("closed"))
-    for answer in (mishaps.broken(request), outage):
+    outage = error_pages.DatabaseAway(error_pages.broken).process_exception(
+        request, OperationalError("closed")
+    )
+    for answer in (error_pages.broken(request), outage):
         assert answer is not None
-        assert f'href="{again}">{"Try again" if method == "GET" else "To the home page"}' in answer.text
+        assert f'href="{again}">{"Try again" if method == "GET" else "Go to the home page"}' in answer.text
 
 
 @pytest.mark.parametrize("path", ["/schedules", "/admin/schedules/schedule/"])

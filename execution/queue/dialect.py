@@ -1,0 +1,84 @@
+"""The statements of the queue for the database in use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from django.db import connection
+
+from execution.models.attempt import ClaimedTask
+
+from . import postgresql, sqlite
+from .request import ClaimRequest, HandOver, Row, SeatCounts, TaskGroup, UnlimitedClaim
+
+if TYPE_CHECKING:
+    from execution.models.planned import Planned
+
+
+class Dialect(Protocol):
+    """What `postgresql` and `sqlite` have in common."""
+
+    SETS: str
+    """WITH RECURSIVE …: a list `s` of the different groups among limited tasks that are ready."""
+    HAS_LIMIT: str
+    """There is a limit for one of a task's `limit_keys`."""
+
+    def has_key(self, key: str) -> str:
+        """Write the condition that one of a task's `limit_keys` is this one."""
+
+    def add(self, planned: Sequence[Planned], now: datetime) -> None:
+        """Insert tasks and the activities of their first attempts, in order, and wake the workers."""
+
+    def claim_unlimited(
+        self, by: ClaimRequest, most: SeatCounts, *, among_limited: bool, is_writing: bool
+    ) -> UnlimitedClaim:
+        """Claim tasks without a limit; nothing if a limit or a reservation has a say in who is next.
+
+        `among_limited`: it has, and these seats are for tasks without a limit.
+        `is_writing`: the caller's transaction has written already, and something is probably ready.
+        """
+
+    def hand_over(self, by: ClaimRequest, group: TaskGroup, number: int) -> HandOver:
+        """Give the places of so many ended tasks to the next of their group, without counting anew."""
+
+    def claim_ids(self, by: ClaimRequest, ids: Sequence[int]) -> list[Row]:
+        """Claim these tasks, except for those that another transaction is changing."""
+
+    def lock_for_claim(self, keys: Collection[str], pools: Collection[str], *, has_table: bool) -> None:
+        """Lock the queue for writing, then limits by key, then reservations by pool."""
+
+    def lock_limits(self, keys: Collection[str]) -> dict[str, int]:
+        """Lock the limits that exist, by key, and return their sizes."""
+
+    def lock_reservations(self, pools: Collection[str]) -> None:
+        """Lock the live reservations of these pools, in order."""
+
+    def lock_queue(self, *, milliseconds: int) -> None:
+        """Let no other transaction queue, claim or end a task; wait so long for those that do."""
+
+    def count_groups(self, after: TaskGroup | None, *, most: int) -> list[Row]:
+        """Return COUNTS and the groups of limited tasks that are ready: the next so many after this one."""
+
+    def first_tasks(
+        self,
+        groups: Sequence[TaskGroup],
+        *,
+        seats: int,
+        others: SeatCounts,
+        pools: Sequence[str],
+        passed_over: Sequence[int],
+    ) -> list[Row]:
+        """Return COUNTS, the first tasks of each group, and the first others, which have no limit."""
+
+    def delete_held(self, tasks: Sequence[ClaimedTask], worker_id: UUID) -> list[Row]:
+        """Delete the tasks that this worker still holds, by the fence (id, attempt, worker)."""
+
+    def release_held(self, tasks: Sequence[ClaimedTask], worker_id: UUID) -> list[Row]:
+        """Queue those again that this worker still holds and that are not being cancelled."""
+
+
+def dialect() -> Dialect:
+    return postgresql if connection.vendor == "postgresql" else sqlite

@@ -1,0 +1,88 @@
+"""What a claim is asked for, and what its statements answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from execution.models.attempt import ClaimedTask
+from execution.steps.step_type import Isolation
+
+Row = Sequence[Any]
+SeatCounts = Mapping[Isolation, int]
+ACTIVITY, ISOLATION = ClaimedTask.COLUMNS.index("activity_id"), ClaimedTask.COLUMNS.index("isolation")
+
+
+@dataclass
+class ClaimRequest:
+    """A worker's free seats. `now` is when the claim began; once it has taken tasks, when it took them."""
+
+    worker_id: UUID
+    pools: Sequence[str]
+    now: datetime
+    free: SeatCounts
+    # How many tasks without a limit may be taken beyond the free seats.
+    ahead: SeatCounts = field(default_factory=dict)
+    clock: Callable[[], datetime] | None = None
+
+    def most(self, free: SeatCounts) -> dict[Isolation, int]:
+        """Count how many tasks without a limit may be taken with so many free seats."""
+        return {isolation: size + self.ahead.get(isolation, 0) for isolation, size in free.items()}
+
+    def look_at_clock(self) -> None:
+        """Call with the locks held, after counting: what was counted as free ended before this instant."""
+        if self.clock is not None:
+            self.now = self.clock()
+
+
+class TaskGroup(NamedTuple):
+    """Tasks that differ only in their order. Groups of a reserved pool may have no limit."""
+
+    limit_keys: str
+    isolation: Isolation
+    pool: str
+    is_limited: bool
+
+
+def seat_params(seats: SeatCounts) -> dict[str, int]:
+    """Name the parameters for the isolations with seats: %(thread)s, %(process)s."""
+    return {isolation: size for isolation, size in seats.items() if size > 0}
+
+
+GROUP_COLUMNS = ("limit_keys", "isolation", "pool")
+
+
+def by_kind(groups: Sequence[TaskGroup]) -> dict[str, list[TaskGroup]]:
+    """Split groups into `limited` and `unlimited`, without a kind that has none."""
+    kinds = {
+        "limited": [each for each in groups if each.is_limited],
+        "unlimited": [each for each in groups if not each.is_limited],
+    }
+    return {kind: theirs for kind, theirs in kinds.items() if theirs}
+
+
+# How many tasks of each group the transaction around the claim has ended.
+Freed = Mapping[TaskGroup, int]
+
+
+class UnlimitedClaim(NamedTuple):
+    """The claimed rows; `is_contested`: none, because a limit or a reservation has a say in who is next."""
+
+    rows: list[Row]
+    is_contested: bool
+
+
+class HandOver(NamedTuple):
+    """The tasks that took the places of those that ended."""
+
+    rows: list[Row]
+    # Nothing else could be claimed.
+    is_all: bool
+    # A limit or a reservation has a say in who is next: known without another look.
+    is_contested: bool
+
+
+NOTHING_HANDED_OVER = HandOver([], is_all=False, is_contested=False)

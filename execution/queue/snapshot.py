@@ -1,0 +1,131 @@
+"""What the limits and reservations leave room for, and which groups of tasks wait, at one moment."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from database.statements import fetch
+from execution.steps.step_type import Isolation
+
+from .concurrency import SEPARATOR, Candidate, Room
+from .conditions import COUNTS, MOST_SETS, READY_LIMITED
+from .dialect import dialect
+from .order import turn
+from .request import Row, SeatCounts, TaskGroup
+
+MOST_COUNTED = 100
+WAITING_IN_SETS = (
+    "SELECT limit_keys, (SELECT count(*) FROM (SELECT 1 FROM execution_workertask n "
+    f"WHERE {READY_LIMITED} AND n.limit_keys = s.limit_keys AND n.isolation = s.isolation "
+    f"AND n.pool = s.pool LIMIT {MOST_COUNTED}) AS counted) FROM s LIMIT {MOST_SETS}"
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The rows of COUNTS, with groups or candidates where they were asked for."""
+
+    sizes: dict[str, int]
+    # The limit keys of each reservation, by pool.
+    reserved: dict[str, str]
+    room: Room
+    groups: tuple[TaskGroup, ...]
+    candidates: tuple[Candidate, ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Snapshot:
+        by_kind: dict[str, list[Row]] = defaultdict(list)
+        for kind, *row in rows:
+            by_kind[kind].append(row)
+        sizes = {key: number for key, _, _, number, *_ in by_kind["limit"]}
+        reserved = {pool: keys for keys, pool, *_ in by_kind["reserved"]}
+        seats = _seats(reserved, sizes, [(json.loads(pools), n) for pools, _, _, n, *_ in by_kind["worker"]])
+        held = [(keys, pool, n) for keys, pool, _, n, *_ in by_kind["held"] + by_kind["reserved"]]
+        sets = [TaskGroup(keys, isolation, pool, True) for keys, pool, isolation, *_ in by_kind["set"]]
+        of_reserved = [TaskGroup("", each, pool, False) for pool in seats for each in get_args(Isolation)]
+        candidates = [
+            Candidate(turn(priority, position, pk), isolation, keys, pool, kind == "head")
+            for kind in ("head", "other")
+            for keys, pool, isolation, pk, priority, position in by_kind[kind]
+        ]
+        room = Room.left(sizes, seats, held)
+        return cls(sizes, reserved, room, (*sets, *of_reserved), tuple(candidates))
+
+    @property
+    def last_set(self) -> TaskGroup | None:
+        """The last group of limited tasks, if there may be more of them than were listed."""
+        found = [group for group in self.groups if group.is_limited]
+        return found[-1] if len(found) >= MOST_SETS else None
+
+    def open_groups(self, pools: Sequence[str], isolations: Collection[Isolation]) -> list[TaskGroup]:
+        """Return the groups of which one more may run, and which a worker of these pools serves."""
+        return [
+            group
+            for group in self.groups
+            if group.isolation in isolations
+            and (not pools or group.pool in pools)
+            and self.room.fits(group.limit_keys, group.pool)
+        ]
+
+
+def _seats(
+    reserved: Mapping[str, str], sizes: Mapping[str, int], workers: Sequence[tuple[list[str], int]]
+) -> dict[str, int]:
+    """Count the seats of reserved pools without a limit of their own, on all workers that serve them."""
+    return {
+        pool: max(1, sum(seats for pools, seats in workers if not pools or pool in pools))
+        for pool, keys in reserved.items()
+        if f"pool:{pool}" not in sizes.keys() & set(keys.split(SEPARATOR))
+    }
+
+
+class OpenGroups(list[TaskGroup]):
+    """Groups of which one more may run, with the pools that were reserved when they were found."""
+
+    def __init__(self, groups: Sequence[TaskGroup], reserved: Collection[str]) -> None:
+        super().__init__(groups)
+        self.limit_keys = {
+            key for each in groups if each.is_limited for key in each.limit_keys.split(SEPARATOR)
+        }
+        self.reserved_pools = {each.pool for each in groups} & set(reserved)
+
+
+def find_open_groups(pools: Sequence[str], isolations: Collection[Isolation]) -> OpenGroups:
+    """Look for groups with room, without locks. However many are full, they do not hide an open one."""
+    snapshot = Snapshot.of(dialect().count_groups(None, most=MOST_SETS))
+    while not (groups := snapshot.open_groups(pools, isolations)) and (last := snapshot.last_set):
+        snapshot = Snapshot.of(dialect().count_groups(last, most=MOST_SETS))
+    return OpenGroups(groups, snapshot.reserved)
+
+
+def look_at_first(
+    groups: Sequence[TaskGroup],
+    *,
+    seats: int,
+    others: SeatCounts,
+    pools: Sequence[str],
+    passed_over: Sequence[int] = (),
+) -> Snapshot:
+    """Count again, with the first tasks of each group and the first of the others as candidates."""
+    rows = dialect().first_tasks(groups, seats=seats, others=others, pools=pools, passed_over=passed_over)
+    return Snapshot.of(rows)
+
+
+def is_any_open(pools: Sequence[str], isolations: Collection[Isolation]) -> bool:
+    """Tell whether a task that is limited, or of a reserved pool, could be claimed at this moment."""
+    groups = find_open_groups(pools, isolations)
+    return bool(groups) and bool(look_at_first(groups, seats=1, others={}, pools=pools).candidates)
+
+
+def usage() -> dict[str, tuple[int, int]]:
+    """By limit: how much is in use, and how many ready tasks have its key, counted up to MOST_COUNTED."""
+    snapshot = Snapshot.of(fetch(COUNTS, []))
+    waiting: Counter[str] = Counter()
+    for limit_keys, count in fetch(f"{dialect().SETS} {WAITING_IN_SETS}", []):
+        for key in limit_keys.split(SEPARATOR):
+            waiting[key] = min(MOST_COUNTED, waiting[key] + count)
+    return {key: (size - snapshot.room.limits[key], waiting[key]) for key, size in snapshot.sizes.items()}

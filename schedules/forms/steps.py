@@ -1,0 +1,490 @@
+"""The forms of a step and of a task template: what runs, with the settings of its type, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models.functions import Lower
+from django.utils.functional import cached_property
+
+from files import strict_json
+from operations.field_errors import FieldError
+from operations.form_errors import VerbForm
+from schedules import registry
+from schedules.form_fields import JSONText, Seconds, Words
+from schedules.models import Schedule, Step, TaskTemplate
+from schedules.models.step import TaskFields, check_steps, unreadable
+from schedules.models.template import same_json
+from text.words import sentence
+
+from . import settings
+from .sent import Sent, data_of, put, sent
+
+if TYPE_CHECKING:
+    AnyModelForm = forms.ModelForm[Any]
+    StepInlineFormSet = forms.BaseInlineFormSet[Step, Schedule, forms.ModelForm[Step]]
+else:
+    AnyModelForm = forms.ModelForm
+    StepInlineFormSet = forms.BaseInlineFormSet
+
+TYPE, TEMPLATE = "type:", "template:"
+MOST_OFFERED = 500
+# What stays as it is typed, whatever the step runs.
+PLACE = ("runs", "index", "name", "run_if", "description")
+# How a step runs.
+POLICIES = tuple(name for name in Step.FIELDS if name not in ("index", "name", "step_type", "config"))
+DURATIONS = ("timeout_seconds", "retry_seconds", "retry_cap_seconds")
+LABELS = {
+    "run_if": "Run if",
+    "continue_on_failure": "Continue when this step fails",
+    "max_failed_percent": "Failed items allowed (%)",
+    "timeout_seconds": "Timeout",
+    "max_retries": "Retries",
+    "retry_seconds": "First delay",
+    "retry_factor": "Delay factor",
+    "retry_cap_seconds": "Longest delay",
+    "retry_jitter": "Retry jitter (%)",
+    "on_crash": "If the worker dies",
+}
+HELP_TEXTS = {
+    "timeout_seconds": "Such as 90s or 1h30m. Empty: no limit.",
+    "max_retries": "How often the step is tried again after it failed.",
+    "retry_seconds": "Such as 10s.",
+    "pool": "Where the step is queued; workers serve pools.",
+}
+Templates = Mapping[str, TaskTemplate]
+
+
+def _hidden(**kwargs: Any) -> forms.CharField:
+    return forms.CharField(required=False, strip=False, widget=forms.HiddenInput, **kwargs)
+
+
+class TaskForm(VerbForm, AnyModelForm):
+    """What runs, and how: of a step, and of a task template.
+
+    The fields of the settings are those of the step type that is chosen. `drawn_for` says for which choice
+    the page has drawn them: if another one is chosen since, the form is drawn anew with its defaults.
+    """
+
+    use_required_attribute = False
+    nothing_chosen = "Choose a step type."
+    runs = forms.CharField(label="Runs", required=False, widget=forms.Select)
+    as_json = forms.BooleanField(label="Edit the settings as JSON", required=False)
+    config = JSONText(label="Settings as JSON", required=False, initial=dict)
+    retry_on = Words(
+        label="Retry only after",
+        initial=list,
+        help_text="One per line. Only errors that contain one of these texts are retried. Empty: any.",
+    )
+    resources = Words(
+        initial=list,
+        help_text="One per line, such as connected-system:7. Limits say how many steps may use each at once.",
+    )
+    drawn_for = _hidden(initial="fields:")
+
+    class Meta:
+        labels = LABELS
+        help_texts = HELP_TEXTS
+        field_classes = dict.fromkeys(DURATIONS, Seconds)
+        widgets: dict[str, Any] = {
+            "retry_factor": forms.NumberInput(attrs={"class": "vIntegerField", "step": "any"}),
+            **{name: forms.TextInput(attrs={"autocomplete": "off", "size": 12}) for name in DURATIONS},
+        }
+
+    def __init__(
+        self,
+        *args: Any,
+        templates: Templates | None = None,
+        offered: Sequence[tuple[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.templates = templates or {}
+        if "runs" not in self.fields:
+            return
+        if self.is_bound and self._drawn_for != self["drawn_for"].value():
+            self.data: Any = self.data.copy()
+            self._draw_anew(str(self["drawn_for"].value() or ""))
+        if not self.is_json:
+            del self.fields["config"]
+            self.fields |= self._setting_fields()
+        self._offer(offered if offered is not None else [("Step types", offered_types())])
+        if self.is_json:
+            text = self.fields["config"].prepare_value(self["config"].value())
+            self.fields["config"].widget.attrs["rows"] = min(max(text.count("\n") + 1, 4), 20)
+
+    @property
+    def chosen(self) -> str:
+        return str(self["runs"].value() or "") if "runs" in self.fields else ""
+
+    @property
+    def template(self) -> TaskTemplate | None:
+        return self.templates.get(self.chosen.removeprefix(TEMPLATE)) if self.follows else None
+
+    @property
+    def follows(self) -> bool:
+        return self.chosen.startswith(TEMPLATE)
+
+    @property
+    def kind(self) -> registry.StepKind | None:
+        """The step type whose settings are shown; None if it is not known here."""
+        return _kind_of(self.chosen, self.templates)
+
+    @property
+    def is_json(self) -> bool:
+        return bool(self.chosen) and (bool(self["as_json"].value()) or self.kind is None)
+
+    @property
+    def settings(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.fields if name.startswith(settings.PREFIX)]
+
+    @property
+    def leftover(self) -> dict[str, str]:
+        """Settings of a type that was chosen before, which stay in case it is chosen again."""
+        start = self.add_prefix(settings.PREFIX)
+        names = [name for name in self.data if name.startswith(start)]
+        known = {bound.html_name for bound in self.settings}
+        return {name: str(self.data[name]) for name in names if name not in known}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if "runs" in self.fields and not self.is_json:
+            typed = {bound.name: cleaned.get(bound.name) for bound in self.settings}
+            cleaned["config"] = _config_of(typed)
+        return cleaned
+
+    def placed(self, error: FieldError) -> tuple[str | None, str]:
+        """Find the field for an error of the model."""
+        message = sentence(error.message)
+        match error.path:
+            case ("config", setting, *_) if self.is_json or f"{settings.PREFIX}{setting}" not in self.fields:
+                return "config" if self.is_json else None, f"{setting}: {message}"
+            case ("config", setting, *_):
+                return f"{settings.PREFIX}{setting}", message
+            case ("step_type" | "template", *_) if "runs" in self.fields:
+                return "runs", message if self.chosen else self.nothing_chosen
+            case (str(field), *_) if field in self.fields:
+                return field, message
+        return None, message
+
+    @property
+    def _drawn_for(self) -> str:
+        return _drawn_for(self.chosen, as_json=bool(self["as_json"].value()))
+
+    def _draw_anew(self, drawn_for: str) -> None:
+        """Fill in the fields of what is chosen now, as if they had been sent."""
+        way, _, before = drawn_for.partition(":")
+        if before == self.chosen:
+            self._turn(was_json=way == "json")
+        elif TEMPLATE in (before + self.chosen):
+            # What a template says replaces what was typed.
+            self._put({name: value for name, value in self._fresh().items() if name not in PLACE})
+        else:
+            self._put({"as_json": False, "config": ""})
+            defaults = {name: field.initial for name, field in self._setting_fields().items()}
+            typed = {name for name in defaults if self.add_prefix(name) in self.data}
+            self._put({name: value for name, value in defaults.items() if name not in typed})
+        self._put({"drawn_for": self._drawn_for})
+
+    def _turn(self, *, was_json: bool) -> None:
+        """Show the settings as JSON, or as fields again if fields can show them."""
+        if self.kind is None:
+            return
+        if not was_json:
+            typed = {
+                name: field.to_python(field.widget.value_from_datadict(self.data, {}, self.add_prefix(name)))
+                for name, field in self._setting_fields().items()
+            }
+            self._put({"config": self._own_config(_config_of(typed))})
+            return
+        try:
+            config = self.fields["config"].clean(self["config"].value())
+        except ValidationError:
+            config = None
+        if isinstance(config, dict):
+            config = (self.template.config if self.template else {}) | config
+        if settings.can_show(self.kind, config):
+            self._put(_settings_of(self.kind, config) | {"config": ""})
+        else:
+            self._put({"as_json": True})
+
+    def _fresh(self) -> dict[str, Any]:
+        """Return what the fields show if nothing is typed."""
+        if self.template:
+            return shown(Step.read({"template": self.template.name}, self.templates))
+        return shown(Step(step_type=self.chosen.removeprefix(TYPE)), is_new=True)
+
+    def _own_config(self, config: dict[str, Any]) -> dict[str, Any]:
+        return config
+
+    def _setting_fields(self) -> dict[str, forms.Field]:
+        return settings.fields_of(self.kind) if self.kind else {}
+
+    def _put(self, values: Mapping[str, Any]) -> None:
+        fields = self.fields | self._setting_fields()
+        known = {name: sent(fields[name], value) for name, value in values.items() if name in fields}
+        put(self.data, {self.add_prefix(name): each for name, each in known.items()})
+
+    def _offer(self, offered: Sequence[tuple[str, Any]]) -> None:
+        """Offer also what was chosen when it was still there; the model says what is wrong with it."""
+        groups = [("", "choose…"), *offered]
+        if self.chosen and self.chosen not in {value for _, group in offered for value, _ in group}:
+            state = "not active" if self.follows else "not installed"
+            groups.append((self.chosen, f"{self.chosen.partition(':')[2]} ({state})"))
+        self.fields["runs"].widget.choices = groups
+
+
+class TemplateForm(TaskForm):
+    version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    class Meta(TaskForm.Meta):
+        model = TaskTemplate
+        fields = ("name", *(name for name in TaskTemplate.EDITABLE if name not in ("step_type", "config")))
+        widgets = TaskForm.Meta.widgets | {
+            "description": forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"})
+        }
+        help_texts = TaskForm.Meta.help_texts | {
+            "name": "Steps refer to the template by this name, which cannot be changed later."
+        }
+
+    def __init__(self, *args: Any, instance: TaskTemplate | None = None, **kwargs: Any) -> None:
+        stored = shown(instance) | {"version": instance.token} if instance and instance.pk else {}
+        kwargs["initial"] = stored | (kwargs.get("initial") or {})
+        super().__init__(*args, instance=instance, **kwargs)
+
+    def placed(self, error: FieldError) -> tuple[str | None, str]:
+        """Find the field for an error: a rule about the whole template is about its name."""
+        return super().placed(error if error.path else error._replace(path=("name",)))
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What was typed, of `TaskTemplate.EDITABLE`."""
+        return {name: getattr(self.instance, name) for name in TaskTemplate.EDITABLE}
+
+    def _post_clean(self) -> None:
+        """Have the model check the whole, once the fields are right."""
+        for name in ("name", *TaskTemplate.EDITABLE):
+            if name in self.cleaned_data:
+                setattr(self.instance, name, self.cleaned_data[name])
+        if "runs" in self.fields:
+            self.instance.step_type = self.chosen.removeprefix(TYPE)
+        try:
+            self.instance.check_definition()
+        except ValidationError as error:
+            self.add_error(None, error)
+
+
+class StepForm(TaskForm):
+    """One step. `own` names what the step says itself, though its template may say the same.
+
+    A step of a long plan may be folded: `folded` holds the whole step as JSON instead of all other fields.
+    """
+
+    nothing_chosen = "Choose a step type or a task template."
+    own = _hidden()
+    folded = JSONText(required=False, widget=forms.HiddenInput)
+
+    class Meta(TaskForm.Meta):
+        model = Step
+        fields = ("index", "name", *POLICIES)
+
+    def __init__(self, data: Any = None, *args: Any, **kwargs: Any) -> None:
+        self.is_folded = bool(data and data.get(f"{kwargs.get('prefix')}-folded"))
+        drawn = ("index", "folded") if self.is_folded else self.base_fields.keys() - {"folded"}
+        # Django copies these for each form, which takes its time for hundreds of steps.
+        self.base_fields = {  # type: ignore[misc]
+            name: field for name, field in self.base_fields.items() if name in drawn
+        }
+        super().__init__(data, *args, **kwargs)
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The step as its model reads it; fields with errors are left out."""
+        cleaned: dict[str, Any] = self.cleaned_data
+        place = {name: value for name, value in cleaned.items() if name in ("index", "name")}
+        if self.is_folded:
+            step = cleaned.get("folded")
+            return {**step, **place} if isinstance(step, dict) else place
+        policies = {name: cleaned[name] for name in POLICIES if name in cleaned}
+        config = cleaned.get("config", {})
+        if not self.follows:
+            return {**place, "step_type": self.chosen.removeprefix(TYPE), "config": config, **policies}
+        return {**place, "template": self.chosen.removeprefix(TEMPLATE), **self._differing(policies, config)}
+
+    def unfolded(self) -> Sent:
+        """Return what a browser sends for this step if all its fields are shown."""
+        data = self.written
+        try:
+            initial = {} if unreadable(data) else shown(Step.read(data, self.templates))
+        except ValidationError:
+            known = {name: value for name, value in data.items() if name not in ("template", "config")}
+            initial = shown(Step(**known)) | {"runs": f"{TEMPLATE}{data.get('template')}"}
+        return data_of(StepForm(prefix=self.prefix, initial=initial, templates=self.templates))
+
+    def _post_clean(self) -> None:
+        """Leave it to the formset, which has the model check the steps together."""
+
+    def validate_unique(self) -> None:
+        """Do nothing: these steps replace the ones in the database."""
+
+    def _differing(self, policies: Mapping[str, Any], config: Any) -> dict[str, Any]:
+        """Return what the step says instead of its template."""
+        usual = (self.template.merged({}) if self.template else {}) | {"run_if": Step.RunIf.SUCCESS.value}
+        own = {
+            name: value
+            for name, value in policies.items()
+            if name in self._pinned or (name in usual and not same_json(value, usual[name]))
+        }
+        if not self.is_json:
+            config = self._own_config(config)
+        return own | ({"config": config} if config else {})
+
+    def _own_config(self, config: dict[str, Any]) -> dict[str, Any]:
+        if self.template is None:
+            return config
+        stored = self.template.config
+        names = [setting.name for setting in self.kind.fields] if self.kind else list(config)
+        return {
+            name: config.get(name)
+            for name in names
+            if f"config.{name}" in self._pinned
+            or not same_json(config.get(name) or None, stored.get(name) or None)
+        }
+
+    @property
+    def _pinned(self) -> set[str]:
+        return set(str(self["own"].value() or "").split())
+
+
+class StepFormSet(StepInlineFormSet):
+    """The steps of a schedule: a list that replaces the old one as a whole, so no form stands for a row."""
+
+    # What the model said when it was asked to save them.
+    refused: Sequence[FieldError] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        schedule: Schedule = kwargs["instance"]
+        if schedule.pk and not args and kwargs.get("data") is None:
+            kwargs["initial"] = [shown(step) for step in schedule.steps.all()]
+        kwargs["queryset"] = Step.objects.none()
+        super().__init__(*args, **kwargs)
+        self.extra = len(kwargs.get("initial", ())) or 1
+
+    @cached_property
+    def templates(self) -> dict[str, TaskTemplate]:
+        """Look up the templates that the steps name."""
+        named = [{"template": name} for name in self._named_templates()]
+        return TaskTemplate.objects.needed_by(named, schedule=self.instance)
+
+    @cached_property
+    def offered(self) -> list[tuple[str, Any]]:
+        names = TaskTemplate.objects.active().order_by(Lower("name")).values_list("name", flat=True)
+        templates = [(f"{TEMPLATE}{name}", name) for name in names[:MOST_OFFERED]]
+        return [("Step types", offered_types()), *([("Templates", templates)] if templates else [])]
+
+    def get_form_kwargs(self, index: int | None) -> dict[str, Any]:
+        return {**super().get_form_kwargs(index), "templates": self.templates, "offered": self.offered}
+
+    @property
+    def step_forms(self) -> list[StepForm]:
+        """The forms that stand for a step, in the order in which the steps run."""
+        steps = [form for form in self.forms if isinstance(form, StepForm) and self._is_step(form)]
+        return sorted(steps, key=lambda form: form.cleaned_data.get("index", 0))
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [form.written for form in self.step_forms]
+
+    def clean(self) -> None:
+        """Show what the model says about each step beside its fields, and about all of them above."""
+        if not self.management_form.is_valid():
+            return
+        forms, whole = self.step_forms, []
+        known = [set(form.errors) for form in forms]
+        for error in (*check_steps(self.steps, self.templates), *self.refused):
+            match error.path:
+                case (int(place), *inner) if place < len(forms):
+                    name, message = forms[place].placed(error._replace(path=tuple(inner)))
+                    if name is None or name not in known[place]:
+                        forms[place].add_error(name, ValidationError(message, code=error.code))
+                case _:
+                    whole.append(ValidationError(error.message, code=error.code))
+        if whole:
+            raise ValidationError(whole)
+
+    def _is_step(self, form: StepForm) -> bool:
+        is_left_empty = form.empty_permitted and not form.has_changed()
+        return not is_left_empty and not form.cleaned_data.get("DELETE")
+
+    def _named_templates(self) -> list[str]:
+        if not self.is_bound:
+            values = [str(each.get("runs", "")) for each in self.initial_extra or self.initial or ()]
+        else:
+            prefixes = [self.add_prefix(number) for number in range(self.total_form_count())]
+            values = [self.data.get(f"{prefix}-runs", "") for prefix in prefixes]
+            folded = [self.data.get(f"{prefix}-folded", "") for prefix in prefixes]
+            values += [f"{TEMPLATE}{name}" for name in map(_template_in, folded) if name]
+        return [value.removeprefix(TEMPLATE) for value in values if value.startswith(TEMPLATE)]
+
+
+def shown(task: TaskFields, *, is_new: bool = False) -> dict[str, Any]:
+    """Return what the fields show of a step or a template; of a new one, the defaults of its type."""
+    overrides = task.overrides if isinstance(task, Step) else {}
+    template = overrides.get("template", "")
+    runs = f"{TEMPLATE}{template}" if template else f"{TYPE}{task.step_type}" if task.step_type else ""
+    names = ("index", "name", "description", *POLICIES)
+    values = {name: getattr(task, name) for name in names if hasattr(task, name)}
+    values |= {"runs": runs, "own": " ".join(_pinned(overrides)), "as_json": False, "config": ""}
+    values["drawn_for"] = _drawn_for(runs, as_json=False)
+    kind = registry.step_types.get(task.step_type)
+    if kind and is_new:
+        return values | {name: field.initial for name, field in settings.fields_of(kind).items()}
+    if kind and settings.can_show(kind, task.config):
+        return values | _settings_of(kind, task.config)
+    own = overrides.get("config", {}) if template else task.config
+    return values | {"as_json": bool(runs), "config": own, "drawn_for": _drawn_for(runs, as_json=bool(runs))}
+
+
+def _drawn_for(runs: str, *, as_json: bool) -> str:
+    return f"{'json' if as_json else 'fields'}:{runs}"
+
+
+def offered_types() -> list[tuple[str, str]]:
+    return [(f"{TYPE}{name}", title) for name, title in registry.choices()]
+
+
+def _settings_of(kind: registry.StepKind, config: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{settings.PREFIX}{each.name}": config.get(each.name) for each in kind.fields}
+
+
+def _config_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings by their own names; the step type fills in those that are left empty."""
+    return {name.removeprefix(settings.PREFIX): value for name, value in values.items() if value is not None}
+
+
+def _pinned(overrides: Mapping[str, Any]) -> list[str]:
+    config = overrides.get("config", {})
+    inner = [f"config.{name}" for name in config] if isinstance(config, dict) else []
+    return [*(name for name in overrides if name not in ("template", "config")), *inner]
+
+
+def _kind_of(chosen: str, templates: Templates) -> registry.StepKind | None:
+    if not chosen.startswith(TEMPLATE):
+        return registry.step_types.get(chosen.removeprefix(TYPE))
+    template = templates.get(chosen.removeprefix(TEMPLATE))
+    return registry.step_types.get(template.step_type) if template else None
+
+
+def _template_in(folded: str) -> str:
+    """Return the name of the template that a folded step names."""
+    if '"template"' not in folded:
+        return ""
+    try:
+        step = strict_json.loads(folded)
+    except ValueError:
+        return ""
+    name = step.get("template") if isinstance(step, dict) else ""
+    return name if isinstance(name, str) else ""
