@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
@@ -90,6 +91,10 @@ class TaskFields(StrictlyTyped):
 
     def clean(self) -> None:
         self.clean_frame()
+        self.clean_config()
+
+    def clean_config(self) -> None:
+        """Have the step type check the config and fill in its defaults."""
         try:
             self.config = registry.step_types[self.step_type].clean(self.config)
         except registry.ConfigError as error:
@@ -226,18 +231,26 @@ class Step(TaskFields):
         super().clean_frame()
 
     def errors(self) -> list[FieldError]:
-        """List all that is wrong with it alone; fills in the defaults of its config on the way."""
-        try:
-            self.clean_fields(exclude=["schedule", "template"])
-            self.clean()
-        except ValidationError as error:
-            return field_errors(error)
-        return []
+        """List the errors of this step alone, all at once; fill in the defaults of its config on the way."""
+        check_fields = partial(self.clean_fields, exclude=["schedule", "template"])
+        found = _errors_of(check_fields) or _errors_of(self.clean_frame)
+        wrong = {error.path[0] for error in found if error.path}
+        if not wrong.isdisjoint(("step_type", "config")) or self.step_type not in registry.step_types:
+            return found
+        return [*found, *_errors_of(self.clean_config)]
 
     def check_alone(self) -> None:
         """Check the step as a single job, without earlier steps and nominal time."""
         if errors := list(_reference_errors([self], is_plan=False)):
             raise invalid(error for _, error in errors)
+
+
+def _errors_of(check: Callable[[], None]) -> list[FieldError]:
+    try:
+        check()
+    except ValidationError as error:
+        return field_errors(error)
+    return []
 
 
 def made_of(steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]) -> list[Step]:

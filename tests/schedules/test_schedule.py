@@ -1,4 +1,4 @@
-"""Schedule: running ⇄ paused → closed. Each change moves the token and leaves its record."""
+"""Schedule: active ⇄ paused → closed. Each change moves the token and leaves its record."""
 
 from __future__ import annotations
 
@@ -83,6 +83,12 @@ class TestDefine:
                 {"name": " ", "spec": {"cron": ["x"]}, "steps": [{"name": ""}]},
                 {"name", "spec.cron", "steps.0.name", "steps.0.step_type"},
             ),
+            (
+                {"steps": [{"name": "", "step_type": "http", "config": {}, "pool": ""}]},
+                {"steps.0.name", "steps.0.pool", "steps.0.config.url"},
+            ),
+            ({"steps": [step(step_type=["http"])]}, {"steps.0.step_type"}),
+            ({"steps": [step(config=None, max_retries=-1)]}, {"steps.0.config", "steps.0.max_retries"}),
         ],
     )
     def test_nothing_is_saved_if_anything_is_wrong(self, fields: dict[str, Any], wrong: set[str]) -> None:
