@@ -50,6 +50,16 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def live(self) -> WorkerTaskQuerySet:
         return self.exclude(status=self.model.Status.WAITING)
 
+    def served_by(self, pools: Sequence[str]) -> WorkerTaskQuerySet:
+        """Select the tasks that a worker of these pools serves; a worker without pools serves all."""
+        return self.filter(pool__in=pools) if pools else self
+
+    def unserved(self, workers: Sequence[Sequence[str]]) -> WorkerTaskQuerySet:
+        """Select the tasks that none of the workers with these pools serves."""
+        if not all(workers):
+            return self.none()
+        return self.exclude(pool__in={pool for pools in workers for pool in pools})
+
     def lock(self) -> WorkerTaskQuerySet:
         """Lock in id order to avoid deadlocks."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
@@ -62,8 +72,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         isolations: Collection[Isolation] = ("thread", "process"),
     ) -> bool:
         """Whether a worker of these pools would get anything. What a full limit holds back is not ready."""
-        ready = self.queued().filter(isolation__in=isolations)
-        ready = ready.filter(pool__in=pools) if pools else ready
+        ready = self.queued().served_by(pools).filter(isolation__in=isolations)
         reserved = Reservation.objects.filter(released_at=None).values("pool")
         unlimited = ready.filter(is_delayed=False, is_limited=False).exclude(pool__in=reserved)
         ripe = ready.filter(is_delayed=True, available_at__lte=now)
@@ -71,8 +80,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
 
     def queued_later(self, *, pools: Sequence[str], now: datetime) -> datetime | None:
         """When the next of the tasks that were delayed beyond this time will be ready."""
-        later = self.queued().filter(is_delayed=True, available_at__gt=now)
-        later = later.filter(pool__in=pools) if pools else later
+        later = self.queued().served_by(pools).filter(is_delayed=True, available_at__gt=now)
         at: datetime | None = later.aggregate(at=Min("available_at"))["at"]
         return at
 

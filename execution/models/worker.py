@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -32,8 +32,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
 
     def seats_of(self, pool: str) -> int:
         """Count the tasks of this pool that the workers can run at once; at least one."""
-        serving = self.alive().values_list("pools", "seats")
-        return max(1, sum(seats for pools, seats in serving if not pools or pool in pools))
+        return seats_of(pool, self.alive().values_list("pools", "seats"))
 
     def register(self, *, id: uuid.UUID, pools: Sequence[str], seats: int, now: datetime) -> Worker:
         return self.create(
@@ -133,6 +132,21 @@ class Worker(models.Model):
 
     def stop(self, now: datetime) -> bool:
         return Worker.objects.alive().filter(pk=self.pk).update(status=self.Status.GONE, ended_at=now) == 1
+
+
+def serves(pools: Sequence[str], pool: str) -> bool:
+    """Tell whether a worker of these pools serves this one; a worker without pools serves all."""
+    return not pools or pool in pools
+
+
+def serving(pool: str, workers: Iterable[tuple[Sequence[str], int]]) -> list[int]:
+    """Return the seats of each worker that serves the pool; workers are (pools, seats)."""
+    return [seats for pools, seats in workers if serves(pools, pool)]
+
+
+def seats_of(pool: str, workers: Iterable[tuple[Sequence[str], int]]) -> int:
+    """Count the tasks of this pool that such workers can run at once; at least one."""
+    return max(1, sum(serving(pool, workers)))
 
 
 def lease() -> timedelta:

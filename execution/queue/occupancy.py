@@ -12,6 +12,7 @@ from django.db import connection
 
 from database.statements import fetch
 from execution.models import Limit
+from execution.models.worker import serving
 
 from .concurrency import SEPARATOR, Room
 from .conditions import HELD, MOST_SETS, READY, READY_LIMITED
@@ -122,14 +123,14 @@ def _used(limits: list[Limit], rows: dict[str, list[Any]]) -> list[Used]:
 
 def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Served]:
     """All that workers serve, tasks are in, limits or requests are about; by name."""
-    serving = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
+    workers = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
     reserved = {pool: (holder, bool(taken)) for _, pool, taken, holder in rows["reserved"]}
     running, ready = _summed(rows["held"]), _summed(rows["ready"])
     limited = {key.removeprefix("pool:") for key in sizes if key.startswith("pool:")}
-    served = {name for names, _ in serving for name in names}
+    served = {name for names, _ in workers for name in names}
     found = []
     for name in sorted({DEFAULT, *served, *limited, *running, *ready, *reserved}):
-        seats = [number for names, number in serving if not names or name in names]
+        seats = serving(name, workers)
         own = (running[name], min(ready[name], MOST_COUNTED), sizes.get(f"pool:{name}"))
         found.append(Served(name, len(seats), sum(seats), *own, *reserved.get(name, ("", False))))
     return found

@@ -12,6 +12,7 @@ from activities.models import Activity
 from database.batched import Question, Statement, together
 from database.statements import among
 from execution.models import Execution, Worker, WorkerTask
+from execution.models.worker import serves
 from text.words import distance, here, span
 
 from .concurrency import SEPARATOR
@@ -135,7 +136,7 @@ def _ready(
     """Tell what keeps those that could start, the most lasting reason first."""
     holders, places, found = Holders(Snapshot.of(counts), running), dict(before), {}
     for task in tasks:
-        if not any(not pools or task.pool in pools for pools in serving):
+        if not any(serves(pools, task.pool) for pools in serving):
             found[task.pk] = f"no worker is alive that serves pool {task.pool}"
         else:
             found[task.pk] = holders.reason(task) or _for_a_seat(places.get(task.pk, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Min
@@ -69,12 +69,9 @@ def workers(now: datetime) -> Iterator[Finding]:
     yield from _unserved([worker.pools for worker in living])
 
 
-def _unserved(serving: list[list[str]]) -> Iterator[Finding]:
+def _unserved(serving: Sequence[Sequence[str]]) -> Iterator[Finding]:
     """Report pools with queued tasks that no living worker serves."""
-    if any(not pools for pools in serving):
-        return
-    served = {pool for pools in serving for pool in pools}
-    queued = WorkerTask.objects.queued().exclude(pool__in=served).order_by("pool")
+    queued = WorkerTask.objects.queued().unserved(serving).order_by("pool")
     for pool, count in queued.values_list("pool").annotate(Count("pk")):
         yield Finding(
             "error",
