@@ -122,8 +122,8 @@ overlap supersedes by hand | schedules/overlap.py | schedules/test_overlap.py
 - REPLACEABLE = ("event", "auto", "backfill")
 + REPLACEABLE = ("event", "auto", "backfill", "manual")
 catch-up window | schedules/overlap.py | schedules/test_overlap.py
--     return occurrence.planned_at < missed_before
-+     return occurrence.planned_at <= missed_before
+-     return missed_before is not None and planned_at < missed_before
++     return missed_before is not None and planned_at <= missed_before
 generator cursor | schedules/models/timetable.py | schedules/test_generator.py
 - times[-1] if is_full else max(now, self.processed_until)
 + max(now, self.processed_until)
