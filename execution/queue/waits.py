@@ -13,6 +13,7 @@ from database.batched import Question, Statement, together
 from database.statements import among
 from execution.models import Execution, Worker, WorkerTask
 from execution.models.worker import serves
+from execution.retry import Budget
 from text.words import distance, here, span
 
 from .concurrency import SEPARATOR
@@ -71,7 +72,7 @@ def _later(task: WorkerTask, now: datetime) -> str:
     if task.begun_at is not None:
         return f"waits, goes on {distance(task.available_at, now=now)}"
     if task.failures or task.crashes:
-        most = task.step.get("max_retries", 0) + 1
+        most = Budget.of(task.failures, task.crashes, task.step).max_retries + 1
         return f"retry {distance(task.available_at, now=now)} (attempt {task.failures + 1} of {most})"
     if task.available_at - now < timedelta(days=1):
         return f"is put off: starts {distance(task.available_at, now=now)}"
