@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import uuid
@@ -15,7 +14,8 @@ from django.urls import reverse
 from activities.signals import Event, noticed
 from database import clock
 
-logger = logging.getLogger(__name__)
+# As `holding_leases` and `holds_lease`, in statements.
+HOLDS_LEASE = "status = 'alive' AND lease_until >= %(now)s"
 
 
 class WorkerQuerySet(models.QuerySet["Worker"]):
@@ -103,6 +103,9 @@ class Worker(models.Model):
 
     def get_absolute_url(self) -> str:
         return reverse("web:worker", args=[self.pk])
+
+    def holds_lease(self, now: datetime) -> bool:
+        return self.status == self.Status.ALIVE and self.lease_until >= now
 
     @property
     def lifetime(self) -> timedelta | None:

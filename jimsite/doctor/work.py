@@ -46,8 +46,8 @@ def scheduler(now: datetime) -> Iterator[Finding]:
 
 def workers(now: datetime) -> Iterator[Finding]:
     alive = list(Worker.objects.alive().order_by("started_at"))
-    silent = [worker for worker in alive if worker.lease_until < now]
-    living = [worker for worker in alive if worker.lease_until >= now]
+    silent = [worker for worker in alive if not worker.holds_lease(now)]
+    living = [worker for worker in alive if worker.holds_lease(now)]
     if not living:
         yield Finding("error", "workers", "No worker is alive, so queued tasks do not run.", START_WORKER)
     else:
