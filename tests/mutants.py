@@ -78,9 +78,9 @@ locks of executions | execution/models/execution_queryset.py | races/test_verbs.
 locks of limits | execution/queue/postgresql.py | races/test_limits.py | postgres
 -     ORDER BY key FOR NO KEY UPDATE
 +     ORDER BY key
-locks of tasks to cancel | execution/queue/cancel.py | races/test_verbs.py | postgres
--     tasks = [task for task in queue.lock() if task.line not in kept]
-+     tasks = [task for task in queue.order_by("pk") if task.line not in kept]
+locks of tasks to cancel | execution/models/task_queryset.py | races/test_verbs.py | postgres
+-         tasks = [task for task in self.lock() if task.line not in kept]
++         tasks = [task for task in self.order_by("pk") if task.line not in kept]
 clean-up after a cancel | execution/failure.py | execution/test_cancel.py
 -     return [line["line"] for line in plan if line["index"] > first and line.get("run_if") in kept]
 +     return [line["line"] for line in plan if line["index"] >= first and line.get("run_if") in kept]

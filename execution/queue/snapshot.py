@@ -116,9 +116,9 @@ def look_at_first(
     return Snapshot.of(rows)
 
 
-def is_any_open(pools: Sequence[str], isolations: Collection[Isolation]) -> bool:
+def is_any_open(pools: Sequence[str]) -> bool:
     """Tell whether a task that is limited, or of a reserved pool, could be claimed at this moment."""
-    groups = find_open_groups(pools, isolations)
+    groups = find_open_groups(pools, get_args(Isolation))
     return bool(groups) and bool(look_at_first(groups, seats=1, others={}, pools=pools).candidates)
 
 
