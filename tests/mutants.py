@@ -288,6 +288,9 @@ jitter of the renamed | schedules/models/timetable.py | schedules/test_jitter.py
 failed items allowed | execution/steps/performing.py | steps/test_perform.py
 -     if failed * 100 > total * ctx.work.max_failed_percent:
 +     if failed * 100 >= total * ctx.work.max_failed_percent:
+pools of workers | execution/models/worker.py | execution/test_waits.py execution/test_limits.py
+-     return not pools or pool in pools
++     return pool in pools
 leases of workers | execution/models/worker.py | api/test_health.py execution/test_waits.py
 -         return self.alive().filter(lease_until__gte=now)
 +         return self.alive()
