@@ -20,6 +20,8 @@ from database.statements import write
 from execution.loops.invoker import trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution, Limit, Worker, WorkerTask
+from execution.queue import claim as queue_claim
+from execution.queue.request import ClaimRequest
 from schedules.models import Occurrence, Schedule
 
 from .catalogue import Sizes, size_name
@@ -347,7 +349,7 @@ def _due_tick(count: int, steps: Sequence[dict[str, Any]]) -> float:
 
 def _claim(worker: Worker) -> float:
     began = time.perf_counter()
-    tasks = WorkerTask.objects.claim(worker, seats={"thread": CLAIM}, pools=(), now=clock.now())
+    tasks = queue_claim.claim(ClaimRequest(worker.pk, (), clock.now(), {"thread": CLAIM}))
     milliseconds = 1000 * (time.perf_counter() - began)
     expect(len(tasks), CLAIM, "tasks in one claim")
     return milliseconds

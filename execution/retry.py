@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,33 +13,23 @@ MUST_NOT_REPEAT = "the step must not run twice"
 
 @dataclass(frozen=True)
 class Budget:
-    """What a task has used up so far, and what its step allows."""
+    """What a task has used up so far, and what its step allows: nothing, if its line cannot be read."""
 
     failures: int
     crashes: int
-    max_retries: int
-    retry_seconds: int
-    on_crash: str
-    retry_factor: float = 2
-    retry_cap_seconds: int = 600
+    on_crash: str = "fail"
+    max_retries: int = 0
+    retry_seconds: int = 0
+    retry_factor: float = 1
+    retry_cap_seconds: int = 0
     retry_jitter: int = 0
-    retry_on: tuple[str, ...] = ()
+    retry_on: Sequence[str] = ()
 
     @classmethod
-    def of(cls, failures: int, crashes: int, step: Any) -> Budget:
-        """Read the budget of a plan line; one that cannot be read allows nothing."""
-        allowed = step if isinstance(step, dict) else {}
-        return cls(
-            failures,
-            crashes,
-            max_retries=allowed.get("max_retries", 0),
-            retry_seconds=allowed.get("retry_seconds", 10),
-            on_crash=allowed.get("on_crash", "fail"),
-            retry_factor=allowed.get("retry_factor", 2),
-            retry_cap_seconds=allowed.get("retry_cap_seconds", 600),
-            retry_jitter=allowed.get("retry_jitter", 0),
-            retry_on=tuple(allowed.get("retry_on", ())),
-        )
+    def of(cls, failures: int, crashes: int, line: Mapping[str, Any]) -> Budget:
+        """Read the budget of a plan line; one that can be read says all of it (`brief.whole`)."""
+        allowed = {each.name: line[each.name] for each in fields(cls) if each.name in line}
+        return cls(failures, crashes, **allowed)
 
     def forgives(self, error: str) -> bool:
         """Whether it is one of the errors that are worth another try."""

@@ -64,7 +64,8 @@ def decide(
     room = _Room(list(running), remaining)
     timely: list[Pending] = []
     for occurrence in sorted(pending, key=_order):
-        if _is_missed(occurrence, missed_before):
+        has_window = occurrence.source == "auto" and not occurrence.is_kept
+        if has_window and is_missed(occurrence.planned_at, missed_before):
             room.tell(occurrence, "miss", MISSED)
         else:
             timely.append(occurrence)
@@ -82,6 +83,11 @@ def latest_missed(catch_up_seconds: int | None, now: datetime) -> datetime | Non
     if catch_up_seconds is None:
         return None
     return now - timedelta(seconds=max(catch_up_seconds, ON_TIME_SECONDS))
+
+
+def is_missed(planned_at: datetime, missed_before: datetime | None) -> bool:
+    """Tell whether an automatic occurrence is missed; see `latest_missed`."""
+    return missed_before is not None and planned_at < missed_before
 
 
 class _Room:
@@ -197,9 +203,3 @@ class _Room:
 
 def _order(occurrence: Pending) -> tuple[int, datetime, int]:
     return SOURCE_ORDER[occurrence.source], occurrence.nominal_at, occurrence.id
-
-
-def _is_missed(occurrence: Pending, missed_before: datetime | None) -> bool:
-    if missed_before is None or occurrence.source != "auto" or occurrence.is_kept:
-        return False
-    return occurrence.planned_at < missed_before

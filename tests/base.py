@@ -16,7 +16,8 @@ from execution.children.nursery import Nursery
 from execution.loops.recorder import StepOutput, write
 from execution.models import Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import ClaimedTask, Finish
-from execution.queue.request import ClaimRequest
+from execution.queue import claim as queue_claim
+from execution.queue.request import ClaimRequest, SeatCounts
 from execution.steps.binding import bind
 from execution.steps.outcome import Outcome
 from execution.steps.performing import perform
@@ -71,9 +72,17 @@ def make_worker(now: datetime = NOW) -> Worker:
 
 
 def claim(
-    worker: Worker, *, limit: int = 100, now: datetime = NOW, pools: Sequence[str] = ()
+    worker: Worker,
+    *,
+    limit: int = 100,
+    seats: SeatCounts | None = None,
+    ahead: SeatCounts | None = None,
+    now: datetime = NOW,
+    pools: Sequence[str] = (),
 ) -> list[ClaimedTask]:
-    return WorkerTask.objects.claim(worker, seats={"thread": limit, "process": limit}, pools=pools, now=now)
+    """What a worker with so many free seats of each kind claims."""
+    free: SeatCounts = {"thread": limit, "process": limit} if seats is None else seats
+    return queue_claim.claim(ClaimRequest(worker.pk, pools, now, free, ahead or {}))
 
 
 def end(

@@ -78,9 +78,9 @@ locks of executions | execution/models/execution_queryset.py | races/test_verbs.
 locks of limits | execution/queue/postgresql.py | races/test_limits.py | postgres
 -     ORDER BY key FOR NO KEY UPDATE
 +     ORDER BY key
-locks of tasks to cancel | execution/queue/cancel.py | races/test_verbs.py | postgres
--     tasks = [task for task in queue.lock() if task.line not in kept]
-+     tasks = [task for task in queue.order_by("pk") if task.line not in kept]
+locks of tasks to cancel | execution/models/task_queryset.py | races/test_verbs.py | postgres
+-         tasks = [task for task in self.lock() if task.line not in kept]
++         tasks = [task for task in self.order_by("pk") if task.line not in kept]
 clean-up after a cancel | execution/failure.py | execution/test_cancel.py
 -     return [line["line"] for line in plan if line["index"] > first and line.get("run_if") in kept]
 +     return [line["line"] for line in plan if line["index"] >= first and line.get("run_if") in kept]
@@ -122,8 +122,8 @@ overlap supersedes by hand | schedules/overlap.py | schedules/test_overlap.py
 - REPLACEABLE = ("event", "auto", "backfill")
 + REPLACEABLE = ("event", "auto", "backfill", "manual")
 catch-up window | schedules/overlap.py | schedules/test_overlap.py
--     return occurrence.planned_at < missed_before
-+     return occurrence.planned_at <= missed_before
+-     return missed_before is not None and planned_at < missed_before
++     return missed_before is not None and planned_at <= missed_before
 generator cursor | schedules/models/timetable.py | schedules/test_generator.py
 - times[-1] if is_full else max(now, self.processed_until)
 + max(now, self.processed_until)
@@ -288,6 +288,9 @@ jitter of the renamed | schedules/models/timetable.py | schedules/test_jitter.py
 failed items allowed | execution/steps/performing.py | steps/test_perform.py
 -     if failed * 100 > total * ctx.work.max_failed_percent:
 +     if failed * 100 >= total * ctx.work.max_failed_percent:
+pools of workers | execution/models/worker.py | execution/test_waits.py execution/test_limits.py
+-     return not pools or pool in pools
++     return pool in pools
 leases of workers | execution/models/worker.py | api/test_health.py execution/test_waits.py
 -         return self.alive().filter(lease_until__gte=now)
 +         return self.alive()

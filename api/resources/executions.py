@@ -177,6 +177,9 @@ def steps_of(execution: Execution, *, now: datetime) -> list[dict[str, Any]]:
     return [_step(line, attempts[line["line"]], by_line.get(line["line"]), why) for line in lines]
 
 
+COPIED = ("line", "index", "name", "step_type", "config", "pool", "run_if", "max_retries")
+
+
 def _step(
     line: Mapping[str, Any], attempts: Sequence[Activity], task: WorkerTask | None, why: Mapping[int, str]
 ) -> dict[str, Any]:
@@ -184,9 +187,7 @@ def _step(
     if task is not None:
         state = task.state
     return {
-        **{name: line[name] for name in ("line", "index", "name", "step_type", "config", "pool")},
-        "run_if": line.get("run_if", "success"),
-        "max_retries": line.get("max_retries", 0),
+        **{name: line[name] for name in COPIED},
         "task": line["key"],
         "state": state,
         "wait_reason": why.get(task.pk, "") if task else "",

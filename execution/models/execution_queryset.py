@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RECOVERED_PER_PASS = 100
 # In the order of the model's fields, as `from_db` wants it.
 HELD = (
     "id",
@@ -250,9 +251,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             for pk, schedule, source, is_cancelling, is_running, at in sorted(rows, key=itemgetter(0))
         ]
 
-    def recover(self, *, now: datetime, limit: int = 100) -> int:
+    def recover(self, *, now: datetime) -> int:
         """Advance stuck executions. That no tasks are left does not prove success: their activities do."""
-        stuck = list(self.stuck().values_list("pk", flat=True)[:limit])
+        stuck = list(self.stuck().values_list("pk", flat=True)[:RECOVERED_PER_PASS])
         for pk in stuck:
             try:
                 with transaction.atomic():

@@ -12,15 +12,12 @@ from django.db.models import Min
 
 from activities.models import Activity
 from database.statements import literal, update_each
-from execution.queue.cancel import cancel
-from execution.queue.claim import claim
 from execution.queue.enqueue import enqueue, requeue
-from execution.queue.finish import Finished, abandon, finish, release
+from execution.queue.finish import Finished, abandon, finish, keep_steps, release
 from execution.queue.order import position_before_all
 from execution.queue.recover import recover
-from execution.queue.request import ClaimRequest, SeatCounts
+from execution.queue.request import ClaimRequest
 from execution.queue.snapshot import is_any_open
-from execution.steps.step_type import Isolation
 from operations.initiator import Initiator
 from schedules import permissions
 from schedules.models import Refused
@@ -50,29 +47,31 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def live(self) -> WorkerTaskQuerySet:
         return self.exclude(status=self.model.Status.WAITING)
 
+    def served_by(self, pools: Sequence[str]) -> WorkerTaskQuerySet:
+        """Select the tasks that a worker of these pools serves; a worker without pools serves all."""
+        return self.filter(pool__in=pools) if pools else self
+
+    def unserved(self, workers: Sequence[Sequence[str]]) -> WorkerTaskQuerySet:
+        """Select the tasks that none of the workers with these pools serves."""
+        if not all(workers):
+            return self.none()
+        return self.exclude(pool__in={pool for pools in workers for pool in pools})
+
     def lock(self) -> WorkerTaskQuerySet:
         """Lock in id order to avoid deadlocks."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
-    def is_claimable(
-        self,
-        *,
-        pools: Sequence[str],
-        now: datetime,
-        isolations: Collection[Isolation] = ("thread", "process"),
-    ) -> bool:
+    def is_claimable(self, *, pools: Sequence[str], now: datetime) -> bool:
         """Whether a worker of these pools would get anything. What a full limit holds back is not ready."""
-        ready = self.queued().filter(isolation__in=isolations)
-        ready = ready.filter(pool__in=pools) if pools else ready
+        ready = self.queued().served_by(pools)
         reserved = Reservation.objects.filter(released_at=None).values("pool")
         unlimited = ready.filter(is_delayed=False, is_limited=False).exclude(pool__in=reserved)
         ripe = ready.filter(is_delayed=True, available_at__lte=now)
-        return unlimited.exists() or ripe.exists() or is_any_open(pools, isolations)
+        return unlimited.exists() or ripe.exists() or is_any_open(pools)
 
     def queued_later(self, *, pools: Sequence[str], now: datetime) -> datetime | None:
         """When the next of the tasks that were delayed beyond this time will be ready."""
-        later = self.queued().filter(is_delayed=True, available_at__gt=now)
-        later = later.filter(pool__in=pools) if pools else later
+        later = self.queued().served_by(pools).filter(is_delayed=True, available_at__gt=now)
         at: datetime | None = later.aggregate(at=Min("available_at"))["at"]
         return at
 
@@ -99,23 +98,6 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     ) -> WorkerTask:
         """Add the next attempt of a job whose row is gone. Its activity is unique, so one retry wins."""
         return requeue(self, last, step, initiator=initiator, now=now)
-
-    def claim(
-        self,
-        worker: Worker,
-        *,
-        seats: SeatCounts,
-        pools: Sequence[str],
-        now: datetime,
-        ahead: SeatCounts | None = None,
-        clock: Callable[[], datetime] | None = None,
-    ) -> list[ClaimedTask]:
-        """Claim ready tasks for a living worker: the first in order, at most as many as it has free seats.
-
-        Of tasks without a limit, so many more may be taken `ahead` of free seats. `clock` is asked again once
-        the claim has its locks, which may take long; without it, `now` is recorded.
-        """
-        return claim(ClaimRequest(worker.pk, pools, now, seats, ahead or {}, clock))
 
     def finish(
         self,
@@ -148,11 +130,26 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return recover(self, now=now)
 
     def cancel(self, *, now: datetime, kept: Collection[int] = ()) -> int:
-        """Close what has not started, flag what runs. The caller holds the lock of the execution.
+        """Close what has not started, flag what runs; the lines that are `kept` go on.
 
-        The lines that are `kept` go on.
+        The caller holds the lock of the execution.
         """
-        return cancel(self, now=now, kept=kept)
+        # Locked before they are told apart: a release in between would escape both writes.
+        tasks = [task for task in self.lock() if task.line not in kept]
+        self._close([task for task in tasks if task.status != self.model.Status.PROCESSING], now=now)
+        flagged = self.processing().exclude(line__in=kept)
+        flagged.filter(cancel_requested_at=None).update(cancel_requested_at=now)
+        return len(tasks)
+
+    def _close(self, idle: Sequence[WorkerTask], *, now: datetime) -> None:
+        self.filter(pk__in=[task.pk for task in idle]).delete()
+        for has_begun, told in (
+            (False, "Cancelled before it started."),
+            (True, "Cancelled while it waited."),
+        ):
+            ids = [task.activity_id for task in idle if (task.begun_at is not None) == has_begun]
+            Activity.objects.filter(pk__in=ids).close(status=Activity.Status.CANCELLED, message=told, now=now)
+        keep_steps([(task.activity_id, task.step) for task in idle if task.execution_id is None])
 
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
         """Put these first, in this order, among what waits in their pool with the same priority."""

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -15,7 +14,8 @@ from django.urls import reverse
 from activities.signals import Event, noticed
 from database import clock
 
-logger = logging.getLogger(__name__)
+# As `holding_leases` and `holds_lease`, in statements.
+HOLDS_LEASE = "status = 'alive' AND lease_until >= %(now)s"
 
 
 class WorkerQuerySet(models.QuerySet["Worker"]):
@@ -32,8 +32,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
 
     def seats_of(self, pool: str) -> int:
         """Count the tasks of this pool that the workers can run at once; at least one."""
-        serving = self.alive().values_list("pools", "seats")
-        return max(1, sum(seats for pools, seats in serving if not pools or pool in pools))
+        return seats_of(pool, self.alive().values_list("pools", "seats"))
 
     def register(self, *, id: uuid.UUID, pools: Sequence[str], seats: int, now: datetime) -> Worker:
         return self.create(
@@ -105,6 +104,9 @@ class Worker(models.Model):
     def get_absolute_url(self) -> str:
         return reverse("web:worker", args=[self.pk])
 
+    def holds_lease(self, now: datetime) -> bool:
+        return self.status == self.Status.ALIVE and self.lease_until >= now
+
     @property
     def lifetime(self) -> timedelta | None:
         return self.ended_at - self.started_at if self.ended_at else None
@@ -133,6 +135,21 @@ class Worker(models.Model):
 
     def stop(self, now: datetime) -> bool:
         return Worker.objects.alive().filter(pk=self.pk).update(status=self.Status.GONE, ended_at=now) == 1
+
+
+def serves(pools: Sequence[str], pool: str) -> bool:
+    """Tell whether a worker of these pools serves this one; a worker without pools serves all."""
+    return not pools or pool in pools
+
+
+def serving(pool: str, workers: Iterable[tuple[Sequence[str], int]]) -> list[int]:
+    """Return the seats of each worker that serves the pool; workers are (pools, seats)."""
+    return [seats for pools, seats in workers if serves(pools, pool)]
+
+
+def seats_of(pool: str, workers: Iterable[tuple[Sequence[str], int]]) -> int:
+    """Count the tasks of this pool that such workers can run at once; at least one."""
+    return max(1, sum(serving(pool, workers)))
 
 
 def lease() -> timedelta:

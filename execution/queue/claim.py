@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from django.db import connection, transaction
 
 from execution.models.attempt import ClaimedTask
+from execution.models.worker import serves
 from execution.steps.step_type import Isolation
 
 from .concurrency import choose
@@ -62,7 +63,7 @@ def _hand_over(by: ClaimRequest, free: SeatCounts, freed: Freed) -> HandOver:
     if len(freed) != 1:
         return NOTHING_HANDED_OVER
     [(group, number)] = freed.items()
-    if free.get(group.isolation, 0) < number or (by.pools and group.pool not in by.pools):
+    if free.get(group.isolation, 0) < number or not serves(by.pools, group.pool):
         return NOTHING_HANDED_OVER
     return dialect().hand_over(by, group, number)
 

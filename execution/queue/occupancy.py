@@ -12,6 +12,7 @@ from django.db import connection
 
 from database.statements import fetch
 from execution.models import Limit
+from execution.models.worker import HOLDS_LEASE, serving
 
 from .concurrency import SEPARATOR, Room
 from .conditions import HELD, MOST_SETS, READY, READY_LIMITED
@@ -39,7 +40,7 @@ _SEEN = f"""
     UNION ALL SELECT 'reserved', limit_keys, pool, CASE WHEN taken_at IS NULL THEN 0 ELSE 1 END, holder
         FROM execution_reservation WHERE released_at IS NULL
     UNION ALL SELECT 'worker', CAST(pools AS text), '', seats, ''
-        FROM execution_worker WHERE status = 'alive' AND lease_until >= %s
+        FROM execution_worker WHERE {HOLDS_LEASE}
     UNION ALL SELECT 'ready', '', pool, {_COUNTED.format(condition=READY, of="p")}, ''
         FROM p WHERE pool IS NOT NULL
     UNION ALL SELECT * FROM (
@@ -100,9 +101,9 @@ class Occupancy(NamedTuple):
     def at(cls, now: datetime) -> Occupancy:
         """In two queries, whose cost does not depend on how much waits."""
         limits = list(Limit.objects.order_by("key")[:MOST_LIMITS])
-        lease = connection.ops.adapt_datetimefield_value(now)
+        at = {"now": connection.ops.adapt_datetimefield_value(now)}
         rows: dict[str, list[Any]] = defaultdict(list)
-        for kind, *row in fetch(f"{dialect().SETS}, {_POOLS} {_SEEN}", [lease]):
+        for kind, *row in fetch(f"{dialect().SETS}, {_POOLS} {_SEEN}", at):
             rows[kind].append(row)
         return cls(_used(limits, rows), _pools({limit.key: limit.size for limit in limits}, rows))
 
@@ -122,14 +123,14 @@ def _used(limits: list[Limit], rows: dict[str, list[Any]]) -> list[Used]:
 
 def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Served]:
     """All that workers serve, tasks are in, limits or requests are about; by name."""
-    serving = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
+    workers = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
     reserved = {pool: (holder, bool(taken)) for _, pool, taken, holder in rows["reserved"]}
     running, ready = _summed(rows["held"]), _summed(rows["ready"])
     limited = {key.removeprefix("pool:") for key in sizes if key.startswith("pool:")}
-    served = {name for names, _ in serving for name in names}
+    served = {name for names, _ in workers for name in names}
     found = []
     for name in sorted({DEFAULT, *served, *limited, *running, *ready, *reserved}):
-        seats = [number for names, number in serving if not names or name in names]
+        seats = serving(name, workers)
         own = (running[name], min(ready[name], MOST_COUNTED), sizes.get(f"pool:{name}"))
         found.append(Served(name, len(seats), sum(seats), *own, *reserved.get(name, ("", False))))
     return found

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from database.statements import fetch, instant
 from execution.models import Limit, Reservation, Worker
+from execution.models.worker import serving
 
 DEFAULT = "default"
 # A queue beyond this is long, whatever its length.
@@ -54,11 +55,11 @@ def look(now: datetime) -> list[Pool]:
         pools[key.removeprefix("pool:")].limit = size
     for reservation in Reservation.objects.live():
         pools[reservation.pool].reservation = reservation.state
-    serving = list(Worker.objects.holding_leases(now).values_list("pools", "seats"))
-    for name in (DEFAULT, *(name for names, _ in serving for name in names)):
+    workers = list(Worker.objects.holding_leases(now).values_list("pools", "seats"))
+    for name in (DEFAULT, *(name for names, _ in workers for name in names)):
         pools[name].name = name
     for name, pool in pools.items():
         pool.name = name
-        seats = [count for names, count in serving if not names or name in names]
+        seats = serving(name, workers)
         pool.seats, pool.workers = sum(seats), len(seats)
     return [pools[name] for name in sorted(pools)]

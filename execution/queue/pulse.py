@@ -10,8 +10,10 @@ from django.db import connection
 
 from database.statements import fetch, instant
 from execution.models.chore import Chore, is_ticking
+from execution.models.worker import HOLDS_LEASE
 
 MOST_COUNTED = 1_000
+_LIVING = f"execution_worker WHERE {HOLDS_LEASE}"
 
 
 @dataclass(frozen=True)
@@ -37,23 +39,20 @@ def pulse(now: datetime) -> Pulse:
     parts = {
         "running": _some("execution_execution WHERE status = 'in_progress'"),
         "queued": _some("execution_workertask WHERE status = 'queued'"),
-        "overdue": _some("schedules_schedule WHERE next_run_at < %s"),
+        "overdue": _some("schedules_schedule WHERE next_run_at < %(late)s"),
         "schedules": _some("schedules_schedule WHERE status <> 'closed'"),
         "ticked_at": "SELECT last_run_at FROM execution_chore WHERE name = 'tick'",
-        "workers": f"SELECT count(*) FROM {_ALIVE}",
-        "seats": f"SELECT COALESCE(sum(seats), 0) FROM {_ALIVE}",
-        "beat_at": f"SELECT max(beat_at) FROM {_ALIVE}",
+        "workers": f"SELECT count(*) FROM {_LIVING}",
+        "seats": f"SELECT COALESCE(sum(seats), 0) FROM {_LIVING}",
+        "beat_at": f"SELECT max(beat_at) FROM {_LIVING}",
     }
-    write = connection.ops.adapt_datetimefield_value
-    late = write(now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
+    late = now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS)
+    times = {"now": now, "late": late}
     sql = f"SELECT {', '.join(f'({part})' for part in parts.values())}"
     [(running, queued, overdue, schedules, ticked, workers, seats, beat)] = fetch(
-        sql, [late, *[write(now)] * 3]
+        sql, {name: connection.ops.adapt_datetimefield_value(at) for name, at in times.items()}
     )
     return Pulse(now, running, queued, overdue, schedules, _at(ticked), workers, seats, _at(beat))
-
-
-_ALIVE = "execution_worker WHERE status = 'alive' AND lease_until >= %s"
 
 
 def _some(rows: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from database.statements import fetch
+from execution.models.worker import seats_of, serves
 from execution.steps.step_type import Isolation
 
 from .concurrency import SEPARATOR, Candidate, Room
@@ -67,7 +68,7 @@ class Snapshot:
             group
             for group in self.groups
             if group.isolation in isolations
-            and (not pools or group.pool in pools)
+            and serves(pools, group.pool)
             and self.room.fits(group.limit_keys, group.pool)
         ]
 
@@ -77,7 +78,7 @@ def _seats(
 ) -> dict[str, int]:
     """Count the seats of reserved pools without a limit of their own, on all workers that serve them."""
     return {
-        pool: max(1, sum(seats for pools, seats in workers if not pools or pool in pools))
+        pool: seats_of(pool, workers)
         for pool, keys in reserved.items()
         if f"pool:{pool}" not in sizes.keys() & set(keys.split(SEPARATOR))
     }
@@ -115,9 +116,9 @@ def look_at_first(
     return Snapshot.of(rows)
 
 
-def is_any_open(pools: Sequence[str], isolations: Collection[Isolation]) -> bool:
+def is_any_open(pools: Sequence[str]) -> bool:
     """Tell whether a task that is limited, or of a reserved pool, could be claimed at this moment."""
-    groups = find_open_groups(pools, isolations)
+    groups = find_open_groups(pools, get_args(Isolation))
     return bool(groups) and bool(look_at_first(groups, seats=1, others={}, pools=pools).candidates)
 
 

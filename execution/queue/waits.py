@@ -12,6 +12,8 @@ from activities.models import Activity
 from database.batched import Question, Statement, together
 from database.statements import among
 from execution.models import Execution, Worker, WorkerTask
+from execution.models.worker import serves
+from execution.retry import Budget
 from text.words import distance, here, span
 
 from .concurrency import SEPARATOR
@@ -70,7 +72,7 @@ def _later(task: WorkerTask, now: datetime) -> str:
     if task.begun_at is not None:
         return f"waits, goes on {distance(task.available_at, now=now)}"
     if task.failures or task.crashes:
-        most = task.step.get("max_retries", 0) + 1
+        most = Budget.of(task.failures, task.crashes, task.step).max_retries + 1
         return f"retry {distance(task.available_at, now=now)} (attempt {task.failures + 1} of {most})"
     if task.available_at - now < timedelta(days=1):
         return f"is put off: starts {distance(task.available_at, now=now)}"
@@ -135,7 +137,7 @@ def _ready(
     """Tell what keeps those that could start, the most lasting reason first."""
     holders, places, found = Holders(Snapshot.of(counts), running), dict(before), {}
     for task in tasks:
-        if not any(not pools or task.pool in pools for pools in serving):
+        if not any(serves(pools, task.pool) for pools in serving):
             found[task.pk] = f"no worker is alive that serves pool {task.pool}"
         else:
             found[task.pk] = holders.reason(task) or _for_a_seat(places.get(task.pk, 0))

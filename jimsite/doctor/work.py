@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Min
@@ -46,8 +46,8 @@ def scheduler(now: datetime) -> Iterator[Finding]:
 
 def workers(now: datetime) -> Iterator[Finding]:
     alive = list(Worker.objects.alive().order_by("started_at"))
-    silent = [worker for worker in alive if worker.lease_until < now]
-    living = [worker for worker in alive if worker.lease_until >= now]
+    silent = [worker for worker in alive if not worker.holds_lease(now)]
+    living = [worker for worker in alive if worker.holds_lease(now)]
     if not living:
         yield Finding("error", "workers", "No worker is alive, so queued tasks do not run.", START_WORKER)
     else:
@@ -69,12 +69,9 @@ def workers(now: datetime) -> Iterator[Finding]:
     yield from _unserved([worker.pools for worker in living])
 
 
-def _unserved(serving: list[list[str]]) -> Iterator[Finding]:
+def _unserved(serving: Sequence[Sequence[str]]) -> Iterator[Finding]:
     """Report pools with queued tasks that no living worker serves."""
-    if any(not pools for pools in serving):
-        return
-    served = {pool for pools in serving for pool in pools}
-    queued = WorkerTask.objects.queued().exclude(pool__in=served).order_by("pool")
+    queued = WorkerTask.objects.queued().unserved(serving).order_by("pool")
     for pool, count in queued.values_list("pool").annotate(Count("pk")):
         yield Finding(
             "error",

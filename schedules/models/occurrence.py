@@ -15,6 +15,7 @@ from django.db.models import F, Q
 from activities.signals import Event, noticed
 from database.statements import among, fetch, insert_each, instant, literal, update_each, write, written
 from operations.initiator import Initiator
+from schedules.overlap import latest_missed
 from text.words import exact
 
 if TYPE_CHECKING:
@@ -153,6 +154,11 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             [*params, settings.JIM_BUFFER_LIMIT],
         )
         return {pk for (pk,) in rows}
+
+    def missed(self, catch_up_seconds: int | None, *, now: datetime) -> OccurrenceQuerySet:
+        """Filter automatic occurrences that are later than this catch-up window, as `is_missed` tells."""
+        limit = latest_missed(catch_up_seconds, now)
+        return self.none() if limit is None else self.filter(planned_at__lt=limit)
 
     def held(self) -> OccurrenceQuerySet:
         return self.pending().filter(due_at=None)

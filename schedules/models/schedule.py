@@ -19,7 +19,7 @@ from database.wake import wake
 from operations.field_errors import FieldError, field_errors, invalid
 from operations.initiator import Initiator
 from schedules import permissions, registry
-from schedules.overlap import MISSED, latest_missed
+from schedules.overlap import MISSED
 from schedules.spec import SpecError
 from text.clean import clean_text
 from text.words import exact
@@ -305,12 +305,10 @@ class Schedule(Timetable):
     def _miss_or_keep(self, now: datetime) -> None:
         """Apply the catch-up window to times that passed during the pause, only here."""
         fresh = self.occurrences.pending().automatic().filter(kept_at=None, planned_at__lte=now)
-        limit = latest_missed(self.catch_up_seconds, now)
-        if limit is not None:
-            late = fresh.filter(planned_at__lt=limit)
-            missed = list(late.values_list("schedule_id", "nominal_at"))
-            self.missed_count += late.settle("missed", reason=MISSED, now=now)
-            notice_missed(missed, now=now)
+        late = fresh.missed(self.catch_up_seconds, now=now)
+        missed = list(late.values_list("schedule_id", "nominal_at"))
+        self.missed_count += late.settle("missed", reason=MISSED, now=now)
+        notice_missed(missed, now=now)
         fresh.update(kept_at=now)
 
     def skip_next(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> datetime:

@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 
 from operations.initiator import Initiator
-from schedules.overlap import MISSED, latest_missed
+from schedules.overlap import MISSED, is_missed, latest_missed
 from schedules.spec import Spec, SpecError
 from schedules.spec.timeline import Effort
 from text.words import exact
@@ -176,7 +176,7 @@ class Timetable(Definition):
             if self.skips and (by := self.skips.pop(key, "")):
                 self._count_skips("on request", 1)
                 occurrence = occurrence.settled(Occurrence.Status.SKIPPED, _asked_by(by), now)
-            elif missed_before is not None and planned_at < missed_before:
+            elif is_missed(planned_at, missed_before):
                 self.missed_count += 1
                 occurrence = occurrence.settled(Occurrence.Status.MISSED, MISSED, now)
             occurrences.append(occurrence)

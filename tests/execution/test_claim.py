@@ -32,16 +32,16 @@ def test_a_task_of_the_first_group_belongs_to_who_claims_it_and_its_activity_beg
 def test_each_kind_of_isolation_has_its_own_seats() -> None:
     start(step("t1"), step("t2"), step("p1", isolation="process"), step("p2", isolation="process"))
     worker = make_worker()
-    tasks = WorkerTask.objects.claim(worker, seats={"thread": 2, "process": 1}, pools=[], now=NOW)
+    tasks = claim(worker, seats={"thread": 2, "process": 1})
     assert names(tasks) == ["t1", "t2", "p1"]
-    assert WorkerTask.objects.claim(worker, seats={"thread": 5, "process": 0}, pools=[], now=NOW) == []
+    assert claim(worker, seats={"thread": 5, "process": 0}) == []
 
 
 def test_without_a_free_seat_nothing_is_claimed() -> None:
     start(step())
     worker, before = make_worker(), everything()
     for free in (0, -3):
-        assert WorkerTask.objects.claim(worker, seats={"thread": free, "process": 0}, pools=[], now=NOW) == []
+        assert claim(worker, seats={"thread": free, "process": 0}) == []
     assert everything() == before
 
 

@@ -209,7 +209,7 @@ class TestOrder:
 
     def claim_ahead(self, worker: Worker, *, free: int) -> list[str]:
         seats: SeatCounts = {"thread": free, "process": 0}
-        return names(WorkerTask.objects.claim(worker, seats=seats, ahead={"thread": 50}, pools=[], now=NOW))
+        return names(claim(worker, seats=seats, ahead={"thread": 50}))
 
     def test_many_full_sets_do_not_hide_one_that_has_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("execution.queue.snapshot.MOST_SETS", 2)
@@ -292,7 +292,6 @@ def test_what_a_worker_that_runs_until_idle_waits_for() -> None:
         resize("global", size)
         assert is_ready() is expected
     assert not is_ready(pools=["hr"])
-    assert not is_ready(isolations=["process"])
     assert is_ready(pools=["ldap"])
     WorkerTask.objects.queued().update(available_at=NOW + seconds(5), is_delayed=True)
     assert (is_ready(4), is_ready(5)) == (False, True)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from execution import retry
+from execution.models.brief import UNSAID
 from execution.retry import Budget, Next, after_crash, after_drain, delay
 from tests.base import NOW
 
 
 def budget(failures: int = 0, crashes: int = 0, **step: Any) -> Budget:
-    return Budget.of(failures, crashes, {"max_retries": 3, "retry_seconds": 10, "on_crash": "retry"} | step)
+    return Budget.of(failures, crashes, UNSAID | step)
 
 
 def after_failure(

@@ -15,6 +15,8 @@ from api.models import ApiToken
 from execution.loops.invoker import trigger
 from execution.models import Chore, Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import ClaimedTask, Finish
+from execution.queue.claim import claim
+from execution.queue.request import ClaimRequest
 from execution.steps.outcome import Outcome
 from jimsite import demo
 from jimsite.management.commands.demo import create_calendar, create_template
@@ -239,8 +241,7 @@ def _job(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def _claimed(worker: Worker, now: datetime) -> list[ClaimedTask]:
-    seats = {"thread": 4, "process": 4}
-    return WorkerTask.objects.claim(worker, seats=seats, pools=["default"], now=now)  # type: ignore[arg-type]
+    return claim(ClaimRequest(worker.pk, ["default"], now, {"thread": 4, "process": 4}))
 
 
 def _begin(worker: Worker, began: datetime, now: datetime) -> None:

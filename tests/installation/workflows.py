@@ -13,7 +13,9 @@ from typing import Any
 from django.db import transaction
 
 from execution.models import Worker, WorkerTask
-from execution.models.attempt import Finish
+from execution.models.attempt import ClaimedTask, Finish
+from execution.queue.claim import claim
+from execution.queue.request import ClaimRequest
 from execution.steps.outcome import Outcome
 from operations.initiator import Initiator
 from workflows import Consumer, PermissionRequired, Prepared, Producer, Transient, Workflow
@@ -240,7 +242,7 @@ class Player:
 
     def leave(self, now: datetime) -> None:
         """What runs at the end goes on running."""
-        WorkerTask.objects.claim(self.worker, seats={"thread": 9, "process": 0}, pools=[POOL], now=now)
+        self._claimed(now)
 
     def _commit(self, run: Run, published: dict[str, Events], at: datetime, state: Any = None) -> None:
         events = [Publication(slug, *each) for slug, found in published.items() for each in found]
@@ -248,9 +250,13 @@ class Player:
         self._finish(at)
 
     def _finish(self, at: datetime, **outcome: Any) -> None:
-        tasks = WorkerTask.objects.claim(self.worker, seats={"thread": 9, "process": 0}, pools=[POOL], now=at)
         ended = Outcome(**{"status": "complete", "executed_at": at, "finished_at": at, **outcome})
-        WorkerTask.objects.finish([Finish(task, ended) for task in tasks], worker_id=self.worker.pk, now=at)
+        WorkerTask.objects.finish(
+            [Finish(task, ended) for task in self._claimed(at)], worker_id=self.worker.pk, now=at
+        )
+
+    def _claimed(self, at: datetime) -> list[ClaimedTask]:
+        return claim(ClaimRequest(self.worker.pk, [POOL], at, {"thread": 9}))
 
 
 def examples() -> dict[str, Any]:

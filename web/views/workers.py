@@ -46,12 +46,10 @@ def worker_now(request: HttpRequest, pk: UUID) -> HttpResponse:
 def _workers_context() -> dict[str, Any]:
     """Return the lists of workers; one with an expired lease is silent until a scheduler marks it dead."""
     now = clock.now()
-    alive = list(
-        _workers_with_load().filter(status=Worker.Status.ALIVE).order_by("host", "started_at")[:ALIVE_SHOWN]
-    )
+    alive = list(_workers_with_load().alive().order_by("host", "started_at")[:ALIVE_SHOWN])
     ended = list(Worker.objects.exclude(status=Worker.Status.ALIVE).order_by("-ended_at")[:ENDED_SHOWN])
     for each in alive:
-        each.is_silent = each.lease_until < now
+        each.is_silent = not each.holds_lease(now)
     beating = [each for each in alive if not each.is_silent]
     seen = [(each.pk, each.busy, each.beat_at, each.is_silent) for each in alive]
     version = version_of(seen, [each.pk for each in ended])
