@@ -27,7 +27,7 @@ def etag(version: object, body: Any = None) -> str:
 
 
 def is_unmodified(request: Request, tag: str) -> bool:
-    """Tell whether the client already has exactly this response."""
+    """Return whether the client already has exactly this response."""
     asked = request.headers.get("If-None-Match")
     return asked is not None and bool({"*", tag} & set(_tags(asked)))
 
@@ -50,7 +50,7 @@ def check_match_if_given(request: Request, version: object) -> bool:
         return False
     if not {"*", str(version)} & {tag.strip('"').partition(".")[0] for tag in _tags(asked)}:
         raise Problem(
-            "The object was changed since you read it. Reload it, then repeat your change.",
+            "The object has changed since you read it. Reload it, then repeat your change.",
             status_code=412,
             code="changed",
             headers={"ETag": etag(version)},
