@@ -73,6 +73,6 @@ def initiator_of(request: Request | HttpRequest) -> Initiator:
 
 
 def principal_of(request: Request) -> str:
-    """Return the caller as a key for rate limits and idempotency keys: the token, or else the user."""
+    """Return the caller's id for rate limits and idempotency: the token if one was sent, else the user."""
     token = request.auth
     return f"token:{token.pk}" if isinstance(token, ApiToken) else f"user:{request.user.pk}"

@@ -46,7 +46,7 @@ class Kind(models.TextChoices):
 
 @dataclass(frozen=True)
 class Allowance:
-    """How many wrong guesses cause the first lock. Each further one doubles the lock, up to `longest`."""
+    """The number of wrong guesses that cause the first lock. Each further one doubles it, up to `longest`."""
 
     free: int
     first: timedelta
@@ -144,7 +144,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
         return timedelta(0)
 
     def refund(self, guess: Guess) -> None:
-        """Undo the count of a right guess: delete the account's own counters, decrement the shared ones."""
+        """Undo the count of a right guess: delete the account's counters and decrement the shared ones."""
         with transaction.atomic():
             for row in guess.counted:
                 mine = self.filter(pk=row.pk)

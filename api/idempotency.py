@@ -32,7 +32,7 @@ def key_of(request: Request | HttpRequest) -> str:
     """Return the Idempotency-Key of a request, or an empty string."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if len(key) > LONGEST_KEY or not key.isprintable():
-        detail = f"The key can be at most {LONGEST_KEY} characters long, and all must be printable."
+        detail = f"The key can have at most {LONGEST_KEY} characters, and all of them must be printable."
         raise ValidationError({"Idempotency-Key": detail})
     return key
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics, computed at each scrape in a few bounded queries."""
+"""Prometheus metrics, computed at each scrape with a few queries of limited size."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class MetricsCollector(Collector):
             total.add_metric([name], sum(row[name] or 0 for row in rows))
         yield total
         overdue = Schedule.objects.overdue(self.now)[:MOST_COUNTED].count()
-        yield _number("jim_schedules_overdue", "Schedules with a time that no scheduler processed.", overdue)
+        yield _number("jim_schedules_overdue", "Schedules with a past time that was not processed.", overdue)
         tick = Chore.objects.last_tick()
         at, took = (tick.last_run_at, tick.took_seconds) if tick else (None, None)
         age = max(0.0, (self.now - at).total_seconds()) if at else float("inf")

@@ -152,7 +152,7 @@ class ApiToken(models.Model):
         self.full_clean(validate_unique=False)
 
     def note_use(self, now: datetime) -> None:
-        """Store the time of use, at most once a minute. If the database cannot store it, ignore that."""
+        """Store the time of use, at most once a minute. Do nothing if the database is unavailable."""
         if self.last_used_at is None or self.last_used_at < now - USE_IS_NOTED_EVERY:
             mine = ApiToken.objects.filter(pk=self.pk, last_used_at=self.last_used_at)
             with suppress(*AWAY):

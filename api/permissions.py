@@ -35,14 +35,14 @@ def can_still(request: Request, permission: str) -> bool:
 
 
 def _signed_in(request: Request) -> Any:
-    """Return the session's user, or an anonymous user if it has ended or the password was changed."""
+    """Return the session's user, or an anonymous user if the session ended or the password was changed."""
     again = HttpRequest()
     again.session = type(request.session)(request.session.session_key)
     return get_user(again)
 
 
 class Allowed(BasePermission):
-    """A check of the permission that the resource's `needs` names for the action."""
+    """A check for the permission that the resource's `needs` lists for the current action."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
@@ -57,7 +57,7 @@ class Allowed(BasePermission):
 
 
 def check(request: Request, permission: str) -> None:
-    """Raise PermissionDenied if the caller lacks a permission that an action needs additionally."""
+    """Raise PermissionDenied if the caller lacks a permission that is needed in addition to `needs`."""
     if not can(request, permission):
         raise PermissionDenied(_refusal(request, permission))
 
@@ -77,6 +77,6 @@ def refusal(request: Request, error: NotYours) -> PermissionDenied:
     what = "that run code or use a secret" if error.permission == DEFINE_CODE else "of this type"
     lacking = _lacking(request, error.permission)
     return PermissionDenied(
-        f"Steps {what} need the permission “{error.permission}”, which {lacking}: {error.named}. Templates "
-        "run without this permission if you do not override their settings or pool."
+        f"Steps {what} need the permission “{error.permission}”, which {lacking}. Steps concerned: "
+        f"{error.named}. Templates run without this permission if you do not override their settings or pool."
     )

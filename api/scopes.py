@@ -1,4 +1,4 @@
-"""The scopes of API tokens. A token never allows more than its user may do."""
+"""The scopes of API tokens. A token never allows more than its user can do."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def is_unmodified(request: Request, tag: str) -> bool:
 
 
 def check_match(request: Request, version: object) -> None:
-    """Raise unless If-Match names the current version or `*`."""
+    """Raise an error unless If-Match names the current version or `*`."""
     if request.headers.get("If-Match") is None:
         detail = (
             "This request needs the header If-Match with the ETag of the version you read. "
@@ -44,7 +44,7 @@ def check_match(request: Request, version: object) -> None:
 
 
 def check_match_if_given(request: Request, version: object) -> bool:
-    """Raise if If-Match names an outdated version; return whether the header was sent."""
+    """Raise an error if If-Match names an outdated version. Return whether the header was sent."""
     asked = request.headers.get("If-Match")
     if asked is None:
         return False

@@ -89,7 +89,7 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
         except IntegrityError as error:
-            raise Unsaved({"name": ["Another webhook has just taken this name. Choose another."]}) from error
+            raise Unsaved({"name": ["This name has just been taken. Choose another name."]}) from error
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> HttpResponse:
         """Show a generated secret directly in this response, so that it is not stored for a redirect."""

@@ -46,7 +46,7 @@ ENDINGS = {
 def is_newly_failing(outcomes: str, new: int, *, failures: int, among: int) -> bool:
     """Return whether one of the `new` outcomes made the number of recent failures reach `failures`.
 
-    The outcomes are listed newest first, and the last `among` outcomes before each point in time are counted.
+    `outcomes` starts with the newest one. Failures are counted among `among` consecutive outcomes.
     """
 
     def is_failing(since: int) -> bool:

@@ -49,7 +49,7 @@ class SigningSecret(forms.CharField):
 class ScheduleNames(Words):
     """A field for the names of schedules, one per line, because a list could be too long to choose from.
 
-    The value is the ids of the schedules.
+    The cleaned value is a list of schedule ids.
     """
 
     def prepare_value(self, value: Any) -> Any:

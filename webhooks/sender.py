@@ -158,7 +158,7 @@ class Sender:
         self.pool.submit(self._send, signed)
 
     def _send(self, signed: SignedDelivery) -> None:
-        """Send one delivery. Runs in a thread of the pool, without the database."""
+        """Send one delivery. This runs in a thread of the pool and does not use the database."""
         began, at = time.monotonic(), clock.estimate()
         try:
             tried = self._call(signed, at)

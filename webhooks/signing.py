@@ -13,7 +13,7 @@ LEAST_BYTES, MOST_BYTES = 24, 64
 
 
 def headers(signing: Sequence[str], *, webhook_id: str, at: int, body: str) -> dict[str, str]:
-    """Return the headers, with a signature for each secret. A receiver can check the old or the new one."""
+    """Return the headers, with one signature per secret, so that receivers can use the old or the new one."""
     signed = f"{webhook_id}.{at}.{body}".encode()
     signatures = [b64encode(hmac.digest(_key(secret), signed, "sha256")).decode() for secret in signing]
     return {

@@ -45,7 +45,7 @@ def page(activity_id: int, *, after: int, limit: int) -> OutputPage:
 
 
 def stream(activity_id: int, *, after: int, form: str, request: Request) -> StreamingHttpResponse:
-    """Return a stream that ends when the attempt ends, after ten minutes or without the permission."""
+    """Stream the output until the attempt ends, ten minutes have passed or the permission is revoked."""
     follower = OutputFollower(activity_id, after, form, lambda: can_still(request, VIEW_OUTPUT))
     is_async = isinstance(request._request, ASGIRequest)
     content: Any = follower.stream_async() if is_async else follower.stream_in_thread()

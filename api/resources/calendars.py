@@ -70,7 +70,7 @@ class CalendarSerializer(CalendarSummary):
 class CalendarUpdate(Strict[Any]):
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
     excluded = ExclusionsField(
-        help_text="The excluded times, in the format of `exclude` in a spec. They cannot refer to calendars."
+        help_text="The excluded times, in the format of `exclude` in a spec, but without other calendars."
     )
 
 

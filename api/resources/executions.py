@@ -50,7 +50,7 @@ VIEW = "execution.view_execution"
 
 class ExecutionSerializer(serializers.ModelSerializer[Execution]):
     schedule = serializers.IntegerField(
-        source="schedule_id", allow_null=True, help_text="The schedule; null for a job group."
+        source="schedule_id", allow_null=True, help_text="The id of the schedule. Null for a job group."
     )
     name = serializers.CharField(
         source="schedule_name", help_text="The name of the schedule or of the job group."

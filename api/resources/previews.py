@@ -38,7 +38,8 @@ AT = OpenApiParameter(
     "at",
     OpenApiTypes.STR,
     required=True,
-    description="A time, such as `2026-12-01T09:00:00Z`. Without an offset, it is in the schedule's zone.",
+    description="A time, such as `2026-12-01T09:00:00Z`. If it has no offset, it is read in the time zone of "
+    "the schedule.",
     examples=[OpenApiExample("A time", "2026-12-01T09:00:00Z")],
 )
 

@@ -34,7 +34,7 @@ class ReservationSerializer(serializers.ModelSerializer[Reservation]):
         help_text="The keys of the limits that the reservation counts towards.",
     )
     taken_at = serializers.DateTimeField(
-        read_only=True, allow_null=True, help_text="When the step started; null while the request is waiting."
+        read_only=True, allow_null=True, help_text="When the step started. Null while the request is waiting."
     )
 
     class Meta:

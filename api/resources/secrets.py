@@ -38,8 +38,8 @@ class SecretSummary(serializers.ModelSerializer[Secret]):
 
 class SecretSerializer(SecretSummary):
     used_by = serializers.SerializerMethodField(
-        help_text=f"Open schedules whose steps use the secret, at most {MOST_USERS}. Null if you may not "
-        "view schedules."
+        help_text=f"Open schedules whose steps use the secret, at most {MOST_USERS}. Null if you do not have "
+        "the permission to view schedules."
     )
 
     class Meta(SecretSummary.Meta):

@@ -52,13 +52,13 @@ class TaskSerializer(serializers.Serializer[Any]):
     )
     wait_reason = serializers.CharField(help_text="Why the task is not running yet, or which worker runs it.")
     execution = serializers.IntegerField(
-        source="execution_id", allow_null=True, help_text="The execution; null for a single job."
+        source="execution_id", allow_null=True, help_text="The id of the execution. Null for a single job."
     )
     pool = serializers.CharField()
     priority = serializers.IntegerField()
     position = serializers.IntegerField()
     attempt = serializers.IntegerField()
-    available_at = serializers.DateTimeField(help_text="The earliest time the task may start.")
+    available_at = serializers.DateTimeField(help_text="The earliest time at which the task can start.")
     created_at = serializers.DateTimeField()
     claimed_at = serializers.DateTimeField(allow_null=True)
     worker = serializers.UUIDField(source="worker_id", allow_null=True)
@@ -73,8 +73,10 @@ class TaskDetailSerializer(serializers.Serializer[Any]):
     state = serializers.CharField()
     is_final = serializers.BooleanField(source="last.is_final")
     wait_reason = serializers.CharField()
-    execution = serializers.IntegerField(allow_null=True, help_text="The execution; null for a single job.")
-    queued = TaskSerializer(allow_null=True, help_text="The queue entry; null once the task has ended.")
+    execution = serializers.IntegerField(
+        allow_null=True, help_text="The id of the execution. Null for a single job."
+    )
+    queued = TaskSerializer(allow_null=True, help_text="The queue entry. Null once the task has ended.")
     message = serializers.CharField(source="last.message")
     error = serializers.CharField(source="last.error")
     result = AnyJson(source="last.result")

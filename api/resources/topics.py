@@ -48,7 +48,7 @@ class TopicSerializer(serializers.ModelSerializer[Topic]):
         default=None,
         help_text="The workflow that declares the topic.",
     )
-    consumer = serializers.SerializerMethodField(help_text="The consumer of the topic; null if it has none.")
+    consumer = serializers.SerializerMethodField(help_text="The consumer of the topic. Null if it has none.")
     pending = serializers.SerializerMethodField(help_text="Number of waiting events, counted up to 1,000.")
     is_more = serializers.SerializerMethodField(
         help_text="Whether more events are waiting than were counted."
@@ -114,12 +114,14 @@ class Topics(ListedResource):
 class EventSerializer(serializers.ModelSerializer[Event]):
     topic = serializers.CharField(source="topic.slug")
     reserved_by = serializers.IntegerField(
-        source="reserved_by_id", allow_null=True, help_text="The run that reserved or consumed the event."
+        source="reserved_by_id",
+        allow_null=True,
+        help_text="The id of the run that reserved or consumed the event.",
     )
     created_by = serializers.IntegerField(
         source="created_by_id",
         allow_null=True,
-        help_text="The run that published the event; null if it was not published by a run.",
+        help_text="The id of the run that published the event. Null if it was not published by a run.",
     )
 
     class Meta:
@@ -185,7 +187,7 @@ class NewEvents(NewEvent):
         min_length=1,
         max_length=MOST_PUBLISHED,
         required=False,
-        help_text="A batch of events; either all are published or none. If several have the same "
+        help_text="A batch of events. Either all of them are published or none. If several have the same "
         "`message_id`, only the last one is used.",
     )
 

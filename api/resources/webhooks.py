@@ -96,7 +96,8 @@ class WebhookUpdate(Strict[Any]):
     schedules = serializers.ListField(
         child=serializers.IntegerField(),
         required=False,
-        help_text="Ids of schedules. If empty, events are sent for all schedules and for work without one.",
+        help_text="Ids of schedules. If empty, all events are sent, including those that do not concern a "
+        "schedule.",
     )
     failures = serializers.IntegerField(
         min_value=1,

@@ -132,7 +132,7 @@ class Migration(migrations.Migration):
                     "note",
                     models.CharField(
                         blank=True,
-                        help_text="Why the delivery was given up, apart from failed tries.",
+                        help_text="Why the delivery was given up, if not because all tries failed.",
                         max_length=200,
                     ),
                 ),

@@ -143,7 +143,9 @@ class Delivery(models.Model):
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
     note = models.CharField(
-        max_length=200, blank=True, help_text="Why the delivery was given up, apart from failed tries."
+        max_length=200,
+        blank=True,
+        help_text="Why the delivery was given up, if not because all tries failed.",
     )
     log = models.JSONField(default=list, blank=True, help_text="The most recent tries, oldest first.")
 

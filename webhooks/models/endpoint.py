@@ -68,7 +68,7 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
         return self.filter(is_failing | Q(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True))
 
     def listening(self) -> list[Listener]:
-        """Return the listeners. The SQL is written by hand, as each transaction that ends work runs it."""
+        """Return the listeners. This uses raw SQL because it runs in every transaction that ends work."""
         rows = fetch(f"SELECT id, kinds, schedules, failures, among FROM {LISTENING}", [])
         return [listener for row in rows if (listener := _listener_of(*row))]
 
@@ -283,7 +283,7 @@ class Endpoint(models.Model):
             "url": f"The URL {complaint}." if complaint else "",
             "kinds": _kinds_error(self.kinds),
             "schedules": _schedules_error(self.schedules),
-            "failures": f"Enter at most {self.among}, the number of executions to count."
+            "failures": f"Enter at most {self.among}, because only {self.among} executions are counted."
             if (self.failures or 0) > (self.among or 0)
             else "",
         }
