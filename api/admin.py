@@ -20,7 +20,7 @@ from .models import ApiToken
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(RecordAdmin[ApiToken], OperationsAdmin[ApiToken]):
-    """Lists tokens with their users and scopes. Token texts are not stored, so they cannot be shown."""
+    """The list of API tokens. The tokens themselves cannot be shown, because only digests are stored."""
 
     list_display = ("__str__", "state", "user", "reach", "created", "expires", "last_used")
     list_filter = (("user", admin.RelatedOnlyFieldListFilter),)

@@ -19,7 +19,7 @@ from .models import ApiToken, FailedSignIn
 
 
 class TokenAuthentication(BaseAuthentication):
-    """Authentication by the header `Authorization: Bearer jim_…`."""
+    """Authentication with the header `Authorization: Bearer jim_…`."""
 
     keyword = "Bearer"
 
@@ -35,14 +35,14 @@ class TokenAuthentication(BaseAuthentication):
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the scheme for WWW-Authenticate; without it, DRF would answer 403 instead of 401."""
+        """Return the scheme for WWW-Authenticate. Without it, DRF would respond with 403 instead of 401."""
         return self.keyword
 
 
 def refuse(request: Request, now: datetime) -> NoReturn:
-    """Count a wrong token for the caller's address and refuse the request.
+    """Count an invalid token against the caller's address and refuse the request.
 
-    Valid tokens are accepted from a locked address too, as other callers may share it.
+    Valid tokens are accepted even from a locked address, because several callers can share an address.
     """
     guess = Guess.at_token(request)
     if wait := FailedSignIn.objects.charge(guess, now=now):
@@ -63,7 +63,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 def initiator_of(request: Request | HttpRequest) -> Initiator:
-    """Return who sent a request: a user, or a token of a user."""
+    """Return who sent a request: a user, or one of the user's API tokens."""
     token = getattr(request, "auth", None)
     user = request.user
     assert user.is_authenticated
@@ -73,6 +73,6 @@ def initiator_of(request: Request | HttpRequest) -> Initiator:
 
 
 def principal_of(request: Request) -> str:
-    """Return the key that rate limits and idempotency keys are kept by: the token, else the user."""
+    """Return the caller's id for rate limits and idempotency: the token if one was sent, else the user."""
     token = request.auth
     return f"token:{token.pk}" if isinstance(token, ApiToken) else f"user:{request.user.pk}"

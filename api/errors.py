@@ -51,7 +51,7 @@ TITLES = {
 
 
 class Problem(exceptions.APIException):
-    """An error response with its own status code, members or headers."""
+    """An error response with a custom status code and optional extra members and headers."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 
 def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Turn an exception into a response; return None for unexpected ones. DRF calls this."""
+    """Return the response for an exception, or None if the exception is unexpected. DRF calls this."""
     known = refusal(context["request"], error) if isinstance(error, NotYours) else _known(error)
     if isinstance(known, exceptions.NotAuthenticated):
         known = _throttled(context) or known
@@ -99,7 +99,7 @@ def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
 
 def _throttled(context: Mapping[str, Any]) -> exceptions.Throttled | None:
-    """Throttle requests without credentials, which DRF refuses before it asks its own throttles."""
+    """Throttle requests without credentials, which DRF refuses before it checks its own throttles."""
     throttle = AnonymousThrottle()
     if throttle.allow_request(context["request"], context["view"]):
         return None
@@ -132,7 +132,7 @@ def _known(error: Exception) -> exceptions.APIException | None:
             logger.warning("two requests conflicted: %s", error)
             detail = (
                 "Another request took this name or changed the same object at the same time. "
-                "Reload it and try again."
+                "Reload the object or choose another name, then try again."
             )
             return Problem(detail, status_code=409, code="met")
         case _ if is_outage(error):
@@ -143,7 +143,7 @@ def _known(error: Exception) -> exceptions.APIException | None:
 
 
 def errors_by_field(error: ValidationError) -> Any:
-    """Return the messages of Django's error by field, as DRF expects them."""
+    """Return the messages of a Django ValidationError grouped by field, as DRF expects them."""
     details: dict[str, list[exceptions.ErrorDetail]] = defaultdict(list)
     for path, message, code in field_errors(error):
         details[dotted(path) or NON_FIELD_ERRORS].append(exceptions.ErrorDetail(message, code))

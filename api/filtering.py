@@ -1,6 +1,7 @@
-"""Filters of lists. Django's form fields read "maybe" as no filter and " 3.0" as 3; here both are errors.
+"""Filters of lists, which reject values that Django's form fields would misread or ignore.
 
-tests/test_bad_lists.py needs that a filter that is not understood never returns the whole list.
+Django reads "maybe" as no filter and " 3.0" as 3; here, both are errors. tests/test_bad_lists.py checks that
+an unreadable filter never returns the whole list.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Moment(forms.Field):
         except SpecError as error:
             raise Invalid(error.message) from error
         if moment.tzinfo is None:
-            raise Invalid("Add the offset from UTC, such as 2026-12-01T09:00:00Z.")
+            raise Invalid("Add the offset from UTC, as in 2026-12-01T09:00:00Z.")
         return moment
 
 
@@ -68,7 +69,7 @@ class MomentFilter(plain.IsoDateTimeFilter):
 
 
 class TextFilter(plain.CharFilter):
-    """A filter by text, limited in length: SQLite refuses to compare with a text of 50 kB."""
+    """A text filter of limited length, because SQLite cannot search for a text of 50 kB."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, max_length=LONGEST_SEARCH, **options)
@@ -86,18 +87,18 @@ class _Words(forms.Field):
 
 @extend_schema_field({"type": "array", "items": {"type": "string"}})
 class WordsFilter(plain.Filter):
-    """A filter that may be given several times."""
+    """A filter that can be given several times."""
 
     field_class = _Words
 
 
 class Filters(filters.FilterSet):
-    """The filters of a list. A value that cannot be read is an error, not an empty list."""
+    """The filters of a list. A value that cannot be read causes an error instead of an empty list."""
 
 
 class FilterBackend(filters.DjangoFilterBackend):
     def filter_queryset(self, request: Any, queryset: Any, view: Any) -> Any:
-        """Filter lists only: an object that is requested by its id is found whatever the filters say."""
+        """Filter lists only. An object that is requested by its id is found regardless of the filters."""
         filterset = None if getattr(view, "detail", False) else self.get_filterset(request, queryset, view)
         if filterset is None:
             return queryset
@@ -108,7 +109,7 @@ class FilterBackend(filters.DjangoFilterBackend):
 
 
 def _refuse_empty(request: Request, filterset: Any) -> None:
-    """Refuse filters without a value, which would be ignored; an empty text is a value."""
+    """Refuse filters without a value, which would otherwise be ignored. Text filters may be empty."""
     given = {name for name, value in request.query_params.items() if not value}
     empty = [
         name for name in given & set(filterset.filters) if not isinstance(filterset.filters[name], TextFilter)
@@ -118,7 +119,7 @@ def _refuse_empty(request: Request, filterset: Any) -> None:
 
 
 def flag_of(request: Request, name: str) -> bool:
-    """Read a parameter that is `true` or `false`, and false if it is left out."""
+    """Return the value of a parameter that is `true` or `false`. The default is false."""
     text = request.query_params.get(name, "false")
     if text not in ("true", "false"):
         raise ValidationError({name: "Use true or false."})
@@ -126,7 +127,7 @@ def flag_of(request: Request, name: str) -> bool:
 
 
 def refuse_unknown(request: Request, known: Collection[str], *, many: Collection[str] = ()) -> None:
-    """Refuse unknown and repeated parameters, so that a misspelt filter does not return the whole list."""
+    """Refuse unknown and repeated parameters, so that a misspelt filter cannot return the whole list."""
     told = f"Unknown parameter. Known parameters: {', '.join(known) or 'none'}."
     wrong = dict.fromkeys(sorted(set(request.query_params) - set(known)), told)
     for name, values in request.query_params.lists():

@@ -1,7 +1,7 @@
-"""Limits on guessing passwords and tokens, counted for all web processes together.
+"""Limits on guessing passwords and tokens, shared by all web processes.
 
-A guess counts as wrong before it is checked, and is uncounted if it was right. That way guesses that arrive
-at the same time are counted too.
+Each guess is counted as wrong before it is checked, and the count is undone if the guess was right. This way,
+guesses that arrive at the same time are all counted.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ UNKNOWN = "unknown"
 
 
 class Kind(models.TextChoices):
-    BROWSER = "browser", "an account in a browser that signed in to it before"
-    PAIR = "pair", "an account from an address"
-    ADDRESS = "address", "an address"
-    ACCOUNT = "account", "an account from anywhere"
-    TOKEN = "token", "API tokens from an address"
+    BROWSER = "browser", "an account, in a browser that has signed in to it before"
+    PAIR = "pair", "an account, from one address"
+    ADDRESS = "address", "all accounts, from one address"
+    ACCOUNT = "account", "an account, from any address"
+    TOKEN = "token", "API tokens, from one address"
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """The number of free wrong guesses. Each further one locks, twice as long as the one before."""
+    """The number of wrong guesses that cause the first lock. Each further one doubles it, up to `longest`."""
 
     free: int
     first: timedelta
     longest: timedelta
 
 
-# Account locks are short, as anyone can lock any account. Browsers that signed in before are not affected.
+# Account locks are short, because anyone can lock any account. A browser that has signed in before is counted
+# separately and is not affected.
 ALLOWANCES = {
     Kind.BROWSER: Allowance(5, timedelta(seconds=30), timedelta(minutes=15)),
     Kind.PAIR: Allowance(5, timedelta(seconds=30), timedelta(minutes=15)),
@@ -61,7 +62,7 @@ ALLOWANCES = {
     Kind.ACCOUNT: Allowance(50, timedelta(seconds=10), timedelta(minutes=1)),
     Kind.TOKEN: Allowance(30, timedelta(seconds=10), timedelta(minutes=15)),
 }
-# Counters that several people share: a success removes only its own guess from them.
+# Counters that several people share. A successful sign-in removes only its own guess from them.
 SHARED = (Kind.ADDRESS, Kind.ACCOUNT, Kind.TOKEN)
 
 
@@ -73,7 +74,7 @@ def lock_of(kind: str, failures: int) -> timedelta:
 
 
 def is_recorded(kind: str, failures: int) -> bool:
-    """Tell whether to record this many failures: at the first lock, then each time they have doubled."""
+    """Return whether to record the failures: at the first lock, then each time their number has doubled."""
     times, rest = divmod(failures, ALLOWANCES[Kind(kind)].free)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 
@@ -97,7 +98,7 @@ class Guess:
         return cls(address_of(request))
 
     def rows(self, now: datetime) -> list[FailedSignIn]:
-        """Return the counters for this guess, in the order in which all transactions lock them."""
+        """Return the counters for this guess, in the order in which every transaction locks them."""
         rows = [self._row(kind, now) for kind in self._kinds()]
         return sorted(rows, key=lambda row: row.subject)
 
@@ -122,9 +123,10 @@ class Guess:
 
 class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
     def charge(self, guess: Guess, *, now: datetime) -> timedelta:
-        """Count a guess as wrong for now and return zero; while it is locked, return how long to wait.
+        """Count a guess as wrong and return zero, or return how long to wait if guessing is locked.
 
-        A locked guess costs one query and writes nothing.
+        If the guess turns out to be right, call `refund`. During a lock, a guess costs one query and writes
+        nothing.
         """
         rows = guess.rows(now)
         theirs = self.filter(subject__in=[row.subject for row in rows]).order_by("subject")
@@ -142,7 +144,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
         return timedelta(0)
 
     def refund(self, guess: Guess) -> None:
-        """Undo the count of a successful attempt: delete the account's counters, decrement shared ones."""
+        """Undo the count of a right guess: delete the account's counters and decrement the shared ones."""
         with transaction.atomic():
             for row in guess.counted:
                 mine = self.filter(pk=row.pk)
@@ -154,9 +156,10 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
                     mine.filter(failures__gt=0).update(failures=F("failures") - 1)
 
     def record(self, guess: Guess, username: str = "", *, now: datetime) -> None:
-        """Write activities about wrong guesses for administrators, a limited number per hour.
+        """Record wrong guesses as activities for administrators, up to a limit per hour.
 
-        Only names of existing accounts are recorded: people type passwords into the wrong field.
+        Only the names of existing accounts are recorded, because people sometimes type a password into the
+        field for the user name.
         """
         recorded = [row for row in guess.counted if is_recorded(row.kind, row.failures)]
         if not recorded or _has_enough_records(now):
@@ -166,7 +169,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
             row.record(user if row.account else None, now=now)
 
     def lift(self, *, username: str = "", address: str = "", initiator: Initiator, now: datetime) -> int:
-        """Delete the failures of an account, of an address, or all, and return how many locks ended."""
+        """Delete the failures of an account or address, or all failures. Return how many locks ended."""
         rows = self.all()
         if username:
             rows = rows.filter(account=_digest("account", User.normalize_username(username)))
@@ -184,7 +187,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
 
 
 class FailedSignIn(models.Model):
-    """A counter of wrong guesses by account, address or browser. Typed names are not stored."""
+    """A counter of wrong guesses for an account, address or browser. It stores no typed user names."""
 
     kind = models.CharField(max_length=8, choices=Kind.choices)
     subject = models.CharField(max_length=64, unique=True)
@@ -248,7 +251,7 @@ def address_of(request: Any) -> str:
 
 
 def _normal(address: str) -> str:
-    """Normalise an address; for IPv6 return its /64 network, as each customer has 2^64 addresses."""
+    """Normalise an address. For IPv6, return the /64 network, because one customer has 2^64 addresses."""
     try:
         known = ip_address(address.strip())
     except ValueError:

@@ -48,7 +48,7 @@ class ReadinessSerializer(serializers.Serializer[Any]):
 
 
 class Health(APIView):
-    """An endpoint that monitoring calls often and without an account."""
+    """The base class of endpoints that monitoring calls often and without authentication."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
@@ -74,7 +74,7 @@ class Ready(Health):
     def get(self, request: Request) -> Response:
         """Check the database, its migrations, the scheduler and the workers.
 
-        Answers 503 if any check fails.
+        The response is 503 if any check fails.
         """
         found = checks(CHECKS)
         is_ready = all(check.ok for check in found.values())
@@ -86,7 +86,7 @@ class Ready(Health):
 
 
 def checks(known: Mapping[str, Callable[[datetime], Check]]) -> dict[str, Check]:
-    """Run the checks; without a database, all of them fail."""
+    """Run the checks. If the database is unreachable, all of them fail."""
     try:
         now = clock.now()
         return {name: check(now) for name, check in known.items()}
@@ -103,7 +103,7 @@ def _database(now: datetime) -> Check:
 def _migrations(now: datetime) -> Check:
     missing = _shipped() - set(MigrationRecorder(connection).applied_migrations())
     if missing:
-        return Check(False, f"{len(missing)} migrations are not applied. Run “manage.py migrate”.")
+        return Check(False, f"Unapplied migrations: {len(missing)}. Run “manage.py migrate”.")
     return Check(True, "All migrations are applied.")
 
 
@@ -128,7 +128,7 @@ def _workers(now: datetime) -> Check:
     seats = list(Worker.objects.holding_leases(now).values_list("seats", flat=True))
     if not seats:
         return Check(False, "No worker is running. Start “manage.py runworker”.")
-    return Check(True, f"{len(seats)} running, with {sum(seats)} seats.")
+    return Check(True, f"Workers running: {len(seats)}. Total seats: {sum(seats)}.")
 
 
 CHECKS = {"database": _database, "migrations": _migrations, "scheduler": _scheduler, "workers": _workers}

@@ -1,4 +1,4 @@
-"""Pagination of lists whose filters have no index: each page scans a bounded part of the history."""
+"""Pagination of lists whose filters have no index. Each page scans a limited part of the history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .paging import FORGED, KeysetPages
 
 
 class HistoryRange(NamedTuple):
-    """How a list is scanned: its time column, the filters on that column, and the rows scanned per page."""
+    """How a list is scanned: the time column, the filters on that column, and the rows to scan per page."""
 
     column: str
     after: str
@@ -27,9 +27,9 @@ class HistoryRange(NamedTuple):
 
 
 class HistoryPages(KeysetPages):
-    """Pages that scan a bounded number of rows: a page may be short or empty and still have a next one."""
+    """Pages that scan a limited number of rows. Even a short or empty page can have a next page."""
 
-    # The column whose order is the order of time.
+    # A column whose order is chronological.
     key = "pk"
     is_part = False
     following: int | None = None
@@ -55,7 +55,7 @@ class HistoryPages(KeysetPages):
         return part.rows
 
     def rows(self, view: Any) -> QuerySet[Any]:
-        """Return all rows that may be scanned."""
+        """Return all rows that can be scanned."""
         rows: QuerySet[Any] = view.queryset
         return rows
 
@@ -83,7 +83,7 @@ class HistoryPages(KeysetPages):
 
 
 def _moment(request: Request, name: str) -> datetime | None:
-    """Return the value of a time filter, which has been validated before."""
+    """Return the value of a time filter, which has already been validated."""
     text = request.query_params.get(name)
     moment: datetime | None = MomentFilter().field.clean(text) if text else None
     return moment

@@ -32,7 +32,7 @@ def key_of(request: Request | HttpRequest) -> str:
     """Return the Idempotency-Key of a request, or an empty string."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if len(key) > LONGEST_KEY or not key.isprintable():
-        detail = f"The key may have at most {LONGEST_KEY} characters, all of them printable."
+        detail = f"The key can have at most {LONGEST_KEY} characters, and all of them must be printable."
         raise ValidationError({"Idempotency-Key": detail})
     return key
 
@@ -40,7 +40,8 @@ def key_of(request: Request | HttpRequest) -> str:
 def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
     """Carry out a request, or return the stored response if the same request was carried out before.
 
-    Key, work and response are written in one transaction: a crash or an error leaves none of them.
+    The key, the changes and the response are written in one transaction, so a crash or an error leaves
+    nothing behind.
     """
     place, digest = _place(request, key), _digest(request)
     with transaction.atomic():
@@ -53,7 +54,7 @@ def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
 
 
 def previous_response(request: Request, key: str) -> Response | None:
-    """Return the stored response of the same request, if there is one."""
+    """Return the stored response if the same request was carried out before, otherwise None."""
     place = _place(request, key)
     kept = KeyedAnswer.objects.filter(**place, created_at__gte=clock.now() - ANSWERS_ARE_KEPT)
     return _known(place, _digest(request)) if kept.exists() else None
@@ -115,13 +116,13 @@ def _under_way() -> Problem:
 
 
 def _route(request: Request) -> str:
-    """Return method and path, or their digest if they are too long to store."""
+    """Return the method and path, or their digest if they are too long to store."""
     path = f"{request.method} {request.path}"
     return path if len(path) <= LONGEST_KEY else hashlib.sha256(path.encode()).hexdigest()
 
 
 def _digest(request: Request) -> str:
-    """Return a keyed digest of the request: a copy of the database must not help to guess a secret in it."""
+    """Return a keyed digest of the request, so that a stolen database does not help to guess its secrets."""
     asked = json.dumps([request.data, dict(request.query_params)], sort_keys=True)
     return salted_hmac("api.idempotency", asked, algorithm="sha256").hexdigest()
 

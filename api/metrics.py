@@ -1,4 +1,4 @@
-"""Prometheus metrics, computed at each scrape in a few bounded queries."""
+"""Prometheus metrics, computed at each scrape with a few queries of limited size."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Metrics(APIView):
 
 
 class MetricsCollector(Collector):
-    """The metrics at one moment."""
+    """A collector of all metrics at one point in time."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -126,7 +126,7 @@ class MetricsCollector(Collector):
         statuses = [status for status in Execution.Status.values if status != "in_progress"]
         yield _gauge(
             "jim_executions_ended_last_hour",
-            f"Executions that ended in the last hour by outcome, at most the last {MOST_RECENT:,}.",
+            f"Executions that ended in the last hour, by outcome (at most the last {MOST_RECENT:,}).",
             [({"outcome": status}, outcomes[status]) for status in statuses],
         )
         seconds = [(end - begin).total_seconds() for _, begin, end in rows if end]
@@ -148,14 +148,14 @@ class MetricsCollector(Collector):
         )
         total = CounterMetricFamily(
             "jim_schedule_occurrences",
-            "Occurrences of all schedules by outcome; failed ones are also counted as started.",
+            "Occurrences of all schedules by outcome. Failed occurrences are also counted as started.",
             labels=["fate"],
         )
         for name in COUNTERS:
             total.add_metric([name], sum(row[name] or 0 for row in rows))
         yield total
         overdue = Schedule.objects.overdue(self.now)[:MOST_COUNTED].count()
-        yield _number("jim_schedules_overdue", "Schedules whose time has passed unprocessed.", overdue)
+        yield _number("jim_schedules_overdue", "Schedules with a past time that was not processed.", overdue)
         tick = Chore.objects.last_tick()
         at, took = (tick.last_run_at, tick.took_seconds) if tick else (None, None)
         age = max(0.0, (self.now - at).total_seconds()) if at else float("inf")
@@ -163,7 +163,11 @@ class MetricsCollector(Collector):
         yield _number("jim_scheduler_tick_seconds", "Duration of the last scheduler pass.", took or 0.0)
 
     def _workflows(self) -> Iterator[Metric]:
-        """Yield the metrics of workflows; at most one run of each is open, and code limits the topics."""
+        """Yield the metrics of workflows.
+
+        Open runs and topics are counted without a limit, because each workflow has at most one open run and
+        topics are declared in code.
+        """
         waiting = Run.objects.waiting().filter(workflow__status=Workflow.Status.ACTIVE)
         yield _number("jim_workflows_stuck", "Workflows that need attention.", waiting.count())
         active = Run.objects.open().active().count()
@@ -172,7 +176,7 @@ class MetricsCollector(Collector):
         outcomes = Counter(settled.values_list("status", flat=True)[:MOST_RECENT])
         yield _gauge(
             "jim_runs_ended_last_hour",
-            f"Runs that ended in the last hour by status, retried ones included; at most {MOST_RECENT:,}.",
+            f"Runs that ended in the last hour, by status (at most {MOST_RECENT:,}, including retried runs).",
             [({"status": each.value}, outcomes[each.value]) for each in Status if each != Status.ACTIVE],
         )
         topics: Any = list(Topic.objects.with_backlog())
@@ -192,7 +196,7 @@ class MetricsCollector(Collector):
 
     def _webhooks(self) -> Iterator[Metric]:
         pending = Delivery.objects.pending()[:MOST_COUNTED].count()
-        yield _number("jim_webhook_deliveries_pending", "Deliveries not finished yet.", pending)
+        yield _number("jim_webhook_deliveries_pending", "Webhook deliveries that are pending.", pending)
         counts = Counter(Endpoint.objects.present().values_list("status", flat=True))
         yield _gauge(
             "jim_webhooks",

@@ -44,7 +44,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     ) -> tuple[ApiToken, str]:
         """Create a token and return it with its text, which is not stored.
 
-        A token created with another token (`parent`) expires at the latest with that one.
+        A token created with another token (`parent`) expires no later than that token.
         """
         prefix, text = _new_text()
         if parent is not None and expires_at is None:
@@ -61,7 +61,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         )
         token.check_definition(now)
         with transaction.atomic():
-            # The lock serialises this with revoking, so that a revoked token creates nothing.
+            # The lock waits for a revocation in progress, so that a revoked token cannot create tokens.
             if (
                 parent
                 and not self.filter(pk=parent.pk, revoked_at=None).select_for_update(no_key=True).first()
@@ -81,7 +81,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return living.select_related("user").first()
 
     def revoke(self, *, initiator: Initiator, now: datetime, message: str = "") -> int:
-        """Revoke these tokens and all tokens created with them; return how many were revoked."""
+        """Revoke these tokens and all tokens created with them. Return how many were revoked."""
         count, found = 0, self.all()
         with transaction.atomic():
             while tokens := list(found.filter(revoked_at=None).select_for_update(no_key=True).order_by("pk")):
@@ -92,7 +92,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return count
 
     def prune_old(self, now: datetime) -> int:
-        """Delete a batch of tokens that were revoked or expired long ago; their activities stay."""
+        """Delete a batch of tokens that were revoked or expired long ago. Their activities are kept."""
         before = now - KEPT_AFTER_ITS_END
         old = self.filter(Q(revoked_at__lt=before) | Q(expires_at__lt=before))
         return self.filter(pk__in=list(old.values_list("pk", flat=True)[:BATCH])).delete()[0]
@@ -108,7 +108,7 @@ class ApiToken(models.Model):
         null=True,
         blank=True,
         related_name="made",
-        help_text="The token this one was created with. Revoking the parent revokes this token too.",
+        help_text="The token that was used to create this one. If it is revoked, so is this token.",
     )
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=12, unique=True)
@@ -136,30 +136,30 @@ class ApiToken(models.Model):
         return reach(self.scopes, permission)
 
     def check_definition(self, now: datetime) -> None:
-        """Raise a ValidationError by field if a value is invalid."""
+        """Raise a ValidationError, with messages by field, if a value is invalid."""
         errors: dict[str, str] = {}
         if not self.scopes or set(self.scopes) - set(SCOPES):
             errors["scopes"] = f"Choose at least one of: {', '.join(SCOPES)}."
         if self.expires_at is not None and self.expires_at <= now:
-            errors["expires_at"] = "The expiry must be in the future."
+            errors["expires_at"] = "The expiry time must be in the future."
         elif self.parent and self.parent.expires_at and (self.expires_at or now) > self.parent.expires_at:
             until = self.parent.expires_at.isoformat()
             errors["expires_at"] = (
-                f"The token used for this request expires at {until}. Choose that or earlier."
+                f"The token used for this request expires at {until}. Choose that time or an earlier one."
             )
         if errors:
             raise ValidationError(errors)
         self.full_clean(validate_unique=False)
 
     def note_use(self, now: datetime) -> None:
-        """Store the time of use, at most once a minute, and not at all if the database is busy."""
+        """Store the time of use, at most once a minute. Do nothing if the database is unavailable."""
         if self.last_used_at is None or self.last_used_at < now - USE_IS_NOTED_EVERY:
             mine = ApiToken.objects.filter(pk=self.pk, last_used_at=self.last_used_at)
             with suppress(*AWAY):
                 mine.update(last_used_at=now)
 
     def revoke(self, *, initiator: Initiator, now: datetime) -> bool:
-        """Revoke this token and all tokens created with it; return False if it was already revoked."""
+        """Revoke this token and all tokens created with it. Return False if it was already revoked."""
         if not ApiToken.objects.filter(pk=self.pk).revoke(initiator=initiator, now=now):
             return False
         self.revoked_at = now
@@ -172,7 +172,7 @@ def _new_text() -> tuple[str, str]:
 
 
 def _digest(text: str) -> str:
-    """Return the digest of a token text. The text has 256 random bits, so salt and stretching add nothing."""
+    """Return the digest of a token. It needs no salt or stretching, because a token has 256 random bits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -183,7 +183,7 @@ class KeyedAnswerQuerySet(models.QuerySet["KeyedAnswer"]):
 
 
 class KeyedAnswer(models.Model):
-    """The stored response to a request with an Idempotency-Key, committed together with the work."""
+    """The stored response to a request with an Idempotency-Key, committed with the request's changes."""
 
     principal = models.CharField(max_length=64)
     route = models.CharField(max_length=200)

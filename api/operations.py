@@ -1,4 +1,4 @@
-"""The operations on API tokens that pages and admin offer."""
+"""The operations on API tokens that the pages and the admin offer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .models import ApiToken
 class Revoke(Operation[ApiToken]):
     name, label, permission, is_final = "revoke", "Revoke", "api.change_apitoken", True
     question = (
-        "Programs that use this token, or a token created with it, get 401 Unauthorized from now on. "
+        "Programs that use this token, or a token created with it, will get 401 Unauthorized. "
         "This cannot be undone. Revoke it?"
     )
 

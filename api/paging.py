@@ -18,7 +18,7 @@ LINK = {"type": ["string", "null"], "format": "uri"}
 
 
 class KeysetPages(CursorPagination):
-    """Pages by key, so that large tables are neither counted nor skipped through."""
+    """Keyset pagination, which neither counts the rows of a table nor skips over them with OFFSET."""
 
     page_size = 50
     page_size_query_param = "limit"
@@ -35,7 +35,7 @@ class KeysetPages(CursorPagination):
             raise ValidationError({"cursor": FORGED}) from error
 
     def decode_cursor(self, request: Request) -> Cursor | None:
-        """Raise for an unreadable cursor, which DRF would take for the first page."""
+        """Raise NotFound for an unreadable cursor, which DRF would treat as the first page."""
         cursor = super().decode_cursor(request)
         if request.query_params.get("cursor") and cursor == Cursor(offset=0, reverse=False, position=None):
             raise NotFound(FORGED)
@@ -61,7 +61,7 @@ class KeysetPages(CursorPagination):
         if len(orderings) > 1:
             schema = {"type": "string", "enum": orderings, "default": orderings[0]}
             ordering = {"name": "ordering", "in": "query", "required": False, "schema": schema}
-            parameters.append({**ordering, "description": "The order; a minus sign means descending."})
+            parameters.append({**ordering, "description": "The sort order. A minus sign means descending."})
         return parameters
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class KeysetPages(CursorPagination):
 
 
 def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 1, most: int = MOST) -> int:
-    """Read a whole number from the query parameters."""
+    """Return a whole number from the query parameters."""
     text = request.query_params.get(name, str(usual))
     number = whole_number(text, digits=9, least=least, most=most)
     if number is None:

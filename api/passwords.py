@@ -14,7 +14,7 @@ class RevokesTokens:
     """A password validator that revokes the user's tokens when a new password is set.
 
     Django notifies validators of every new password, wherever it was set, but not when a hash is upgraded.
-    A user who changes a leaked password expects everything created with it to end.
+    A user who changes a leaked password expects that all access created with it ends.
     """
 
     def validate(self, password: str, user: User | None = None) -> None:
@@ -25,7 +25,7 @@ class RevokesTokens:
             ApiToken.objects.filter(user=user.pk).revoke(
                 initiator=Initiator.user(user),
                 now=clock.now(),
-                message="The password of the user was changed.",
+                message="The user's password was changed.",
             )
 
     def get_help_text(self) -> str:

@@ -18,14 +18,14 @@ from .models import ApiToken
 
 
 def can(request: Request, permission: str) -> bool:
-    """Tell whether the user and, if one was sent, the token allow this."""
+    """Return whether the user has a permission, and the token, if one was sent, includes it."""
     token = request.auth
     within = not isinstance(token, ApiToken) or token.allows(permission)
     return within and request.user.has_perm(permission)
 
 
 def can_still(request: Request, permission: str) -> bool:
-    """Ask the database again whether this is allowed, for responses that take long to send."""
+    """Check a permission again in the database, for responses that take a long time to send."""
     token = request.auth
     if not isinstance(token, ApiToken):
         return bool(_signed_in(request).has_perm(permission))
@@ -35,20 +35,20 @@ def can_still(request: Request, permission: str) -> bool:
 
 
 def _signed_in(request: Request) -> Any:
-    """Return the user of the stored session; anonymous if it ended or the password was changed."""
+    """Return the session's user, or an anonymous user if the session ended or the password was changed."""
     again = HttpRequest()
     again.session = type(request.session)(request.session.session_key)
     return get_user(again)
 
 
 class Allowed(BasePermission):
-    """The check of the permission that a resource names for each action in `needs`."""
+    """A check for the permission that the resource's `needs` lists for the current action."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
             return False
         if request.method == "OPTIONS" or view.action is None:
-            return True  # The method does not exist here; DRF answers 405 next.
+            return True  # The resource does not support this method; DRF responds with 405 next.
         needed = view.needs[view.action]
         if can(request, needed):
             return True
@@ -57,7 +57,7 @@ class Allowed(BasePermission):
 
 
 def check(request: Request, permission: str) -> None:
-    """Raise PermissionDenied unless the caller has an additional permission."""
+    """Raise PermissionDenied if the caller lacks a permission that is needed in addition to `needs`."""
     if not can(request, permission):
         raise PermissionDenied(_refusal(request, permission))
 
@@ -77,6 +77,6 @@ def refusal(request: Request, error: NotYours) -> PermissionDenied:
     what = "that run code or use a secret" if error.permission == DEFINE_CODE else "of this type"
     lacking = _lacking(request, error.permission)
     return PermissionDenied(
-        f"Steps {what} need the permission “{error.permission}”, which {lacking}: {error.named}. Templates "
-        "run without this permission if you do not override their settings or pool."
+        f"Steps {what} need the permission “{error.permission}”, which {lacking}. Steps concerned: "
+        f"{error.named}. Templates run without this permission if you do not override their settings or pool."
     )

@@ -1,7 +1,8 @@
-"""Usage per caller and minute, counted for all web processes together.
+"""Usage per caller and minute, summed over all web processes.
 
-Each process counts in memory and adds to the database in shares. A caller well below a rate costs no
-statement, and a caller above it costs at most as many statements as shares fit into the rate.
+Each process counts in memory. It adds to the database only when its count reaches a share of the rate limit.
+A caller well below the limit therefore causes no database statements, and a caller above the limit causes at
+most as many as the limit has shares.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from execution.loops.housekeeping import BATCH
 
 MINUTE = 60
 KEPT_MINUTES = 60
-# Each process may exceed a rate by one share.
+# The number of shares in a rate limit. Each process can exceed the limit by one share.
 SHARES = 20
 
 
@@ -54,7 +55,7 @@ class Usage(models.Model):
 
 @dataclass
 class _Counted:
-    """The sum of all processes as last read (`everywhere`), and what is not added to it yet (`here`)."""
+    """The last known usage of all processes (`everywhere`), and the usage not yet added to it (`here`)."""
 
     everywhere: int = 0
     here: int = 0
@@ -62,7 +63,7 @@ class _Counted:
 
 @dataclass
 class Meter:
-    """The usage that this process counted in the current minute."""
+    """The usage in the current minute, as far as this process knows it."""
 
     minute: int = -1
     counted: dict[str, _Counted] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Meter:
             return mine.everywhere + mine.here
 
     def add(self, subject: str, amount: int, *, most: int, now: datetime) -> int:
-        """Count usage and return the known sum of all processes in this minute."""
+        """Count usage and return the sum of all processes in this minute, as far as it is known here."""
         with self.lock:
             mine = self._at(now).setdefault(subject, _Counted())
             mine.here += amount
@@ -84,7 +85,7 @@ class Meter:
         if share:
             with suppress(*AWAY):
                 total = Usage.objects.add(subject, minute_of(now), share)
-                # Another thread may have added and read more meanwhile.
+                # Meanwhile, another thread might have added more and read a higher sum.
                 mine.everywhere = max(mine.everywhere, total)
         return mine.everywhere + mine.here
 

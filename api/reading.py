@@ -1,7 +1,8 @@
 """Parsers and serializers of request bodies: strict JSON, exact types, known fields only.
 
-DRF's fields convert ("3" and 3.0 to 3, 1 to true, 5 to "5", an integer to a UUID) and have no switch for it.
-`wrong_type` refuses such values, as tests/api/test_foundation.py and others need; DRF does the rest.
+DRF's fields convert values ("3" and 3.0 to 3, 1 to true, 5 to "5", an integer to a UUID), and this cannot be
+switched off. `wrong_type` refuses such values, as tests/api/test_foundation.py and other tests require. DRF
+validates the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from text.clean import clean_text
 
 T = TypeVar("T")
 MAX_BYTES = 1_048_576
-UNSTORABLE = "The text contains NUL or half a surrogate pair: remove these characters."
+UNSTORABLE = "The text contains a NUL character or half a surrogate pair. Remove these characters."
 WORDS: dict[type[serializers.Field[Any, Any, Any, Any]], tuple[str, type | tuple[type, ...]]] = {
     serializers.BooleanField: ("true or false", bool),
     serializers.IntegerField: ("a whole number", int),
@@ -45,11 +46,11 @@ class StrictJSONParser(BaseParser):
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         raw = stream.read(self.max_bytes + 1)
         if len(raw) > self.max_bytes:
-            raise ParseError(f"The body is longer than {self.max_bytes:,} bytes.")
+            raise ParseError(f"The body is too long. It can have at most {self.max_bytes:,} bytes.")
         try:
             value = strict_json.loads(raw.decode("utf-8-sig"), most=self.max_chars, deepest=self.max_depth)
         except UnicodeDecodeError as error:
-            raise ParseError("The body is not UTF-8.") from error
+            raise ParseError("The body is not valid UTF-8.") from error
         except ValueError as error:
             raise ParseError(f"The body is not valid JSON: {error}.") from error
         if not isinstance(value, dict):
@@ -60,13 +61,13 @@ class StrictJSONParser(BaseParser):
 
 
 class LongJSONParser(StrictJSONParser):
-    """A parser for batches, whose entries have limits of their own."""
+    """A parser for batches, whose entries each have their own limits."""
 
     max_bytes = max_chars = 4 * MAX_BYTES
 
 
 class FileJSONParser(LongJSONParser):
-    """A parser for files with schedules, whose steps contain settings that may be nested themselves."""
+    """A parser for files of schedules, which are nested deeper because settings of steps can be nested."""
 
     max_depth = yaml_lines.MAX_DEPTH
 
@@ -85,9 +86,9 @@ class YAMLParser(BaseParser):
 
 
 class Strict(serializers.Serializer[T]):
-    """A serializer that refuses unknown fields and values of another type, and reports all errors at once."""
+    """A serializer that refuses unknown fields and wrong types, and reports all errors together."""
 
-    # Fields that exist elsewhere, each with a message that says what to do instead.
+    # Fields that other endpoints accept, each with a message that says what to do instead.
     elsewhere: ClassVar[Mapping[str, str]] = {}
 
     def to_internal_value(self, data: Any) -> Any:
@@ -115,14 +116,14 @@ class Strict(serializers.Serializer[T]):
 
 
 def wrong_type(field: Any, value: Any) -> Any:
-    """Return what is wrong with the type of a value, for lists by index and for objects by name."""
+    """Return what is wrong with the type of a value. Errors of lists are by index, of objects by name."""
     if value is None:
         return None
     for kind, (words, types) in WORDS.items():
         if isinstance(field, kind):
             is_number_for_bool = isinstance(value, bool) and types is not bool
             if not isinstance(value, types) or is_number_for_bool:
-                # Values that cannot be read back are not repeated in an error.
+                # The error does not repeat values that can never be read, such as secrets.
                 return f"{words} expected" if field.write_only else f"{words} expected, found {shown(value)}"
             break
     match field:
@@ -142,7 +143,7 @@ def _wrong_moment(text: str) -> str | None:
         moment = clock_reading("", text)
     except SpecError as error:
         return error.message
-    return None if moment.tzinfo else "Add the offset from UTC, such as 2026-12-01T09:00:00Z."
+    return None if moment.tzinfo else "Add the offset from UTC, as in 2026-12-01T09:00:00Z."
 
 
 def _unstorable(path: str, value: Any) -> Iterator[str]:
@@ -159,7 +160,7 @@ def _unstorable(path: str, value: Any) -> Iterator[str]:
 
 
 class Nothing(Strict[Any]):
-    """The body of actions that take no fields."""
+    """The empty body of an action that takes no fields."""
 
 
 class StrictShape(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]

@@ -38,11 +38,11 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "returns the first response instead of carrying it out again.",
 )
 ALWAYS = (400, 401, 403, 406, 429, 503)
-ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version, to send in If-Match."}}
+ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version, for use in If-Match."}}
 LOCATION = {
     "Location": {"schema": {"type": "string", "format": "uri"}, "description": "The URL of the result."}
 }
-RETRY_AFTER = {"Retry-After": {"schema": {"type": "string"}, "description": "Number of seconds to wait."}}
+RETRY_AFTER = {"Retry-After": {"schema": {"type": "string"}, "description": "How many seconds to wait."}}
 HEADERS = {
     "200": ETAG,
     "201": ETAG | LOCATION,
@@ -75,12 +75,12 @@ def deleted() -> dict[Any, Any]:
 
 
 def accepted(serializer: Any) -> dict[Any, Any]:
-    """Return the responses of an action that finishes later."""
+    """Return the responses of an action that finishes after its response."""
     return {202: serializer, **problems(404, 409, 412, 415)}
 
 
 def performed(serializer: Any) -> dict[Any, Any]:
-    """Return the responses of an action that has finished when it responds."""
+    """Return the responses of an action that finishes before its response."""
     return {200: serializer, **problems(404, 409, 412, 415)}
 
 
@@ -89,7 +89,7 @@ def problems(*codes: int) -> dict[Any, Any]:
 
 
 class Schema(AutoSchema):
-    """The description of an action: summary and text from its docstring, and the errors common to all."""
+    """The description of an action: the text of its docstring, and the errors common to all actions."""
 
     def get_operation_id(self) -> str:
         """Return an id such as schedules_list, schedules_occurrences_list or schedules_run."""
@@ -113,7 +113,7 @@ class Schema(AutoSchema):
         return "\n".join((self._docstring() or [""])[1:]).strip()
 
     def _docstring(self) -> list[str]:
-        """Return the lines of the action's docstring; for a list, those of its class."""
+        """Return the lines of the action's docstring, or of the class's docstring if the action is a list."""
         name = getattr(self.view, "action", None) or self.method.lower()
         docstring = inspect.getdoc(type(self.view) if name == "list" else getattr(self.view, name, None))
         return (docstring or "").splitlines()

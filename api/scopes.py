@@ -1,14 +1,14 @@
-"""The scopes of API tokens. A token never allows more than its user may do."""
+"""The scopes of API tokens. A token never allows more than its user can do."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 SCOPES = {
-    "view": "Read everything the user may read.",
-    "run": "Read, and run, cancel, retry, pause, resume, publish events and reorder the queue.",
-    "define": "Read, and create and change schedules, templates and calendars.",
-    "admin": "Do everything the user may do.",
+    "view": "Read everything that the user can read.",
+    "run": "Read, and also run, cancel, retry, pause and resume work, publish events and reorder the queue.",
+    "define": "Read, and also create and change schedules, templates and calendars.",
+    "admin": "Do everything that the user can do.",
 }
 DEFINED = ("schedule", "tasktemplate", "sharedcalendar")
 OPERATED = ("schedules.run_schedule", "workflows.operate_workflow", "workflows.publish_event")
@@ -17,7 +17,7 @@ ADMINISTERED = ("secret", "apitoken")
 
 
 def reach(scopes: Collection[str], permission: str) -> bool:
-    """Tell whether the scopes include a Django permission."""
+    """Return whether the scopes include a Django permission."""
     needed = scope_of(permission)
     return needed in scopes or "admin" in scopes or (needed == "view" and bool(scopes))
 

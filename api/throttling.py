@@ -19,12 +19,12 @@ from .authentication import principal_of
 from .guessing import address_of
 from .rates import meter, seconds_left
 
-# How many previews of the highest cost one caller may request per minute.
+# How many previews of the highest cost a caller can request per minute.
 FULL_PREVIEWS = 10
 
 
 class SharedThrottle(BaseThrottle):
-    """A throttle that counts requests per minute for all web processes together."""
+    """A throttle that counts the requests per minute of all web processes together."""
 
     scope: ClassVar[str]
     now: datetime
@@ -45,7 +45,7 @@ class SharedThrottle(BaseThrottle):
 
 
 class AnonymousThrottle(SharedThrottle):
-    """A throttle for requests without credentials, by address."""
+    """A throttle for requests without credentials, counted by IP address."""
 
     scope = "stranger"
 
@@ -54,7 +54,7 @@ class AnonymousThrottle(SharedThrottle):
 
 
 class PrincipalThrottle(SharedThrottle):
-    """A throttle for each token, so that one busy integration does not block another of the same user."""
+    """A throttle for each token, so that one busy integration does not block a user's other integrations."""
 
     scope = "principal"
 
@@ -73,11 +73,11 @@ class UserThrottle(SharedThrottle):
 
 @contextmanager
 def preview_effort(request: Request) -> Iterator[Effort]:
-    """Provide the effort for one preview, and count what was used for the caller."""
+    """Provide the effort allowed for one preview, and add the effort used to the caller's count."""
     now, most = clock.estimate(), FULL_PREVIEWS * EFFORT
     subject = f"preview:{principal_of(request)}"
     if meter.used(subject, now) >= most:
-        detail = f"At most {FULL_PREVIEWS} previews of large specs are allowed per minute."
+        detail = f"You can request at most {FULL_PREVIEWS} previews of large specs per minute."
         raise Throttled(seconds_left(now), detail)
     effort = Effort()
     try:

@@ -68,7 +68,7 @@ router.register("webhooks", Webhooks, basename="webhook")
 router.register("deliveries", Deliveries, basename="delivery")
 router.register("tokens", Tokens, basename="token")
 
-# The templates of these pages cannot render DRF's answer to OPTIONS.
+# The templates of these pages cannot render DRF's response to OPTIONS.
 READ_ONLY: dict[str, Any] = {"http_method_names": ["get", "head"]}
 
 urlpatterns = [

@@ -27,13 +27,13 @@ def etag(version: object, body: Any = None) -> str:
 
 
 def is_unmodified(request: Request, tag: str) -> bool:
-    """Tell whether the client already has exactly this response."""
+    """Return whether the client already has exactly this response."""
     asked = request.headers.get("If-None-Match")
     return asked is not None and bool({"*", tag} & set(_tags(asked)))
 
 
 def check_match(request: Request, version: object) -> None:
-    """Raise unless If-Match names the current version or `*`."""
+    """Raise an error unless If-Match names the current version or `*`."""
     if request.headers.get("If-Match") is None:
         detail = (
             "This request needs the header If-Match with the ETag of the version you read. "
@@ -44,13 +44,13 @@ def check_match(request: Request, version: object) -> None:
 
 
 def check_match_if_given(request: Request, version: object) -> bool:
-    """Raise if If-Match names an outdated version; return whether the header was sent."""
+    """Raise an error if If-Match names an outdated version. Return whether the header was sent."""
     asked = request.headers.get("If-Match")
     if asked is None:
         return False
     if not {"*", str(version)} & {tag.strip('"').partition(".")[0] for tag in _tags(asked)}:
         raise Problem(
-            "The object was changed since you read it. Reload it, then repeat your change.",
+            "The object has changed since you read it. Reload it, then repeat your change.",
             status_code=412,
             code="changed",
             headers={"ETag": etag(version)},

@@ -89,10 +89,10 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
         except IntegrityError as error:
-            raise Unsaved({"name": ["This name was taken a moment ago. Choose another name."]}) from error
+            raise Unsaved({"name": ["This name has just been taken. Choose another name."]}) from error
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> HttpResponse:
-        """Show a generated secret in this response only, so that it is stored nowhere else."""
+        """Show a generated secret directly in this response, so that it is not stored for a redirect."""
         if not obj.made_secret:
             return super().response_add(request, obj, post_url_continue)
         done = Done("", reveal=revealed(obj, obj.made_secret))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from activities.models import Activity
 
 KINDS = {
-    "activity.completed": "A step or a job completed, with or without a warning.",
-    "activity.failed": "An attempt of a step or a job failed or completed with errors. A retry may follow.",
+    "activity.completed": "A step or a job completed, with or without warnings.",
+    "activity.failed": "An attempt of a step or a job failed or completed with errors. A retry might follow.",
     "activity.skipped": "A step or a job was skipped.",
     "activity.cancelled": "A step or a job was cancelled, while it ran or before it started.",
     "execution.started": "An execution started.",
@@ -15,10 +15,10 @@ KINDS = {
     "execution.cancelled": "An execution was cancelled or terminated.",
     "execution.late": "An execution is still running at its deadline. Sent once per execution.",
     "schedule.paused": "A schedule was paused, manually or automatically.",
-    "schedule.overdue": "A time of a schedule has passed without being processed by a scheduler.",
+    "schedule.overdue": "A time of a schedule has passed, but no scheduler has processed it.",
     "schedule.missed": "Times of a schedule were missed, because they were older than its catch-up window.",
     "schedule.failing": "A schedule keeps failing, as configured below.",
-    "workflow.stuck": "A workflow needs attention. Sent once each time.",
+    "workflow.stuck": "A workflow needs attention. Sent once each time a workflow gets stuck.",
     "worker.lost": "A worker died or stopped sending heartbeats.",
     "endpoint.disabled": "Another webhook was disabled.",
 }
@@ -44,7 +44,10 @@ ENDINGS = {
 
 
 def is_newly_failing(outcomes: str, new: int, *, failures: int, among: int) -> bool:
-    """Tell whether one of the `new` outcomes (the newest first) reached `failures` among the last ones."""
+    """Return whether one of the `new` outcomes made the number of recent failures reach `failures`.
+
+    `outcomes` starts with the newest one. Failures are counted among `among` consecutive outcomes.
+    """
 
     def is_failing(since: int) -> bool:
         return outcomes[since : since + among].count("f") >= failures

@@ -31,7 +31,7 @@ MOST_ALIKE = 100
 class SigningSecret(forms.CharField):
     HELP = (
         "Leave empty to generate a secret, which is shown once. To use your own, enter “whsec_” followed by "
-        "the base64 of 24 to 64 random bytes."
+        "24 to 64 random bytes in base64."
     )
 
     def __init__(self) -> None:
@@ -47,7 +47,10 @@ class SigningSecret(forms.CharField):
 
 
 class ScheduleNames(Words):
-    """Schedules entered by name, one per line, as there may be too many to list; the value is their ids."""
+    """A field for the names of schedules, one per line, because a list could be too long to choose from.
+
+    The cleaned value is a list of schedule ids.
+    """
 
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, list) or not all(isinstance(pk, int) for pk in value):
@@ -82,8 +85,8 @@ class EndpointForm(VerbForm, EndpointModelForm):
         error_messages={"required": "Choose at least one event."},
     )
     schedules = ScheduleNames(
-        help_text="Send only events of these schedules, one name per line. Leave empty for all events, "
-        "including those of single jobs and workers.",
+        help_text="Send only events of these schedules. Enter one name per line. Leave empty to send all "
+        "events, including those of single jobs and workers.",
     )
     secret = SigningSecret()
 
@@ -95,7 +98,7 @@ class EndpointForm(VerbForm, EndpointModelForm):
             "description": forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
         }
         help_texts = {
-            "url": "Events are sent to this URL by POST, such as https://chat.example/hooks/jim.",
+            "url": "The URL that receives the events by POST, such as https://chat.example/hooks/jim.",
             "failures": "Send “schedule.failing” when this many executions of a schedule have failed. It is "
             "not sent again for each further failure.",
             "among": "How many of the last executions to count. Enter the same number in both fields to "

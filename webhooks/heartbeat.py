@@ -32,7 +32,7 @@ def beat_until_stopped(context: ThreadContext) -> None:
 
 
 def ping(url: str) -> bool:
-    """Send one ping; log failures without the URL and the response, which would let others ping as well."""
+    """Send one ping. The URL and the response are not logged, because they would let others send pings."""
     # Imported here to save memory in schedulers without a monitor.
     from execution.outgoing.calls import Call, Request
     from execution.outgoing.network import CallFailed

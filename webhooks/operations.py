@@ -1,4 +1,4 @@
-"""The operations on webhooks and deliveries that pages and admin offer."""
+"""The operations on webhooks and deliveries that the pages and the admin offer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGE = "webhooks.change_endpoint"
 
 class Test(Operation[Endpoint]):
     name, label, permission, form = "test", "Send a test", CHANGE, OnceForm
-    question = "The event “endpoint.test” is sent to this webhook now, signed like all others. Send it?"
+    question = "The event “endpoint.test” is sent to this webhook now, signed like any other event. Send it?"
 
     def applies(self, endpoint: Endpoint) -> bool:
         return endpoint.is_enabled
@@ -44,7 +44,7 @@ class Rotate(Operation[Endpoint]):
     name, label, permission, form = "rotate", "Rotate the secret", CHANGE, RotateForm
     question = (
         f"A new secret replaces the current one and is shown once. For {OLD_SECRET_HOURS} hours, deliveries "
-        "are signed with both, so that the receiver has time to switch. Rotate the secret?"
+        "are signed with both secrets, so that the receiver has time to switch. Rotate the secret?"
     )
 
     @method_decorator(sensitive_variables())
@@ -61,7 +61,7 @@ class Rotate(Operation[Endpoint]):
 
 class Enable(Operation[Endpoint]):
     name, label, permission = "enable", "Enable", CHANGE
-    question = "New events are sent again. Events that happened meanwhile are not sent. Enable it?"
+    question = "New events are sent again, but not the events that happened while it was disabled. Enable it?"
 
     def applies(self, endpoint: Endpoint) -> bool:
         return not endpoint.is_enabled

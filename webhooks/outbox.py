@@ -1,6 +1,6 @@
 """The outbox: deliveries are added in the same transaction as the events that they announce.
 
-An error here must not undo the event itself: it is logged, and no delivery is added.
+An error here must not undo the event itself. It is therefore only logged, and no delivery is added.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def on_events(sender: object, events: Sequence[Event], is_heard: bool = True, **
 
 
 def _add_deliveries(kinds: set[str], find: Callable[[], Iterable[WebhookEvent]]) -> None:
-    """Add deliveries of the found events; without listeners this costs one query."""
+    """Add deliveries of the events that `find` returns. If no endpoint listens, this costs one query."""
     listeners = [each for each in Endpoint.objects.listening() if each.kinds & kinds]
     if not listeners:
         return
@@ -79,7 +79,7 @@ def _add_deliveries(kinds: set[str], find: Callable[[], Iterable[WebhookEvent]])
 
 
 def _new_deliveries(event: WebhookEvent, listeners: Sequence[Listener]) -> Iterator[NewDelivery]:
-    """Yield the deliveries of one event; a bad event does not affect the others."""
+    """Yield the deliveries of one event. An event that causes an error does not affect other events."""
     try:
         body = ""
         for listener in listeners:
@@ -110,7 +110,7 @@ def _failing_data(event: WebhookEvent, listener: Listener) -> dict[str, Any] | N
 
 
 def _events_of_activities(ids: Collection[int]) -> Iterator[WebhookEvent]:
-    """Two queries, whatever their number."""
+    """Yield the events of ended activities. This takes two queries for any number of activities."""
     follows = Exists(Activity.objects.filter(retry_of=OuterRef("pk")))
     found = _with_ids(Activity.objects.annotate(will_retry=follows), "id", ids)
     rows = list(found.order_by("pk").values(*ACTIVITY))
@@ -154,7 +154,7 @@ def _event_of_change(kind: str, row: Row) -> WebhookEvent:
 
 
 def _events_of_signals(events: Sequence[Event]) -> Iterator[WebhookEvent]:
-    """Two queries, whatever their number."""
+    """Yield the webhook events of signals. This takes two queries for any number of signals."""
     ids = {event.data["execution_id"] for event in events if "execution_id" in event.data}
     executions = {row["id"]: row for row in _executions("id", ids)}
     names = _names({event.schedule_id for event in events if event.schedule_id is not None})
@@ -217,7 +217,7 @@ def _names(ids: Collection[int]) -> dict[int, str]:
 
 
 def _with_ids(rows: QuerySet[Any], column: str, ids: Collection[int]) -> QuerySet[Any]:
-    """Filter by ids passed as an array, as PostgreSQL limits the number of parameters."""
+    """Filter by ids. They are passed as an array, because PostgreSQL limits the number of parameters."""
     where, params = among(f"{rows.model._meta.db_table}.{column}", list(ids))
     return rows.extra(where=[where], params=params)  # noqa: S610
 

@@ -1,4 +1,7 @@
-"""The sender of deliveries: beside each worker, one thread claims and records, and a few send requests."""
+"""The sender of deliveries, which runs beside each worker.
+
+One thread claims deliveries and records the results. A few other threads send the requests.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ SEATS = 8
 SEATS_PER_ENDPOINT = 2
 TRY_SECONDS = 15.0
 ANSWER_BYTES = 2_048
-# The shortest time between two passes, as most changes do not concern deliveries.
+# The shortest time between two passes. Most changes that wake the sender do not concern deliveries.
 LOOK_SECONDS, LOOK_SECONDS_UNASKED = 0.5, 2.0
 IDLE_SECONDS = 5.0
 OVERDUE_LOOK_SECONDS = 10.0
@@ -106,7 +109,7 @@ class Sender:
         self.next_at = min((at for _, at in endpoints if at is not None and at > now), default=None)
 
     def rest(self) -> None:
-        """Wait until the next try is due, something changed or a result arrived."""
+        """Wait until the next try is due, something changes or a result arrives."""
         patience = IDLE_SECONDS
         if self.next_at is not None:
             patience = min(patience, max(0.0, (self.next_at - clock.now()).total_seconds()))
@@ -117,7 +120,7 @@ class Sender:
             waits.wait(max(0.0, self.looked + least - time.monotonic()))
 
     def close(self) -> None:
-        """Give requests a moment to end, then abort them; aborted ones count as failed and are retried."""
+        """Give requests a moment to end, then abort the rest. An aborted request counts as a failed try."""
         if self.pool is None:
             return
         enough = time.monotonic() + END_SECONDS
@@ -130,7 +133,7 @@ class Sender:
         self._record()
 
     def _send_due(self, endpoint: Endpoint, now: datetime) -> bool:
-        """Send due deliveries; return False if seats are free but none could be claimed."""
+        """Send due deliveries. Return False if seats are free but no delivery could be claimed."""
         free = min(SEATS_PER_ENDPOINT - self.busy[endpoint.pk], SEATS - self.busy.total())
         if free <= 0:
             return True
@@ -155,13 +158,13 @@ class Sender:
         self.pool.submit(self._send, signed)
 
     def _send(self, signed: SignedDelivery) -> None:
-        """Send one delivery. Runs in a thread of the pool, without the database."""
+        """Send one delivery. This runs in a thread of the pool and does not use the database."""
         began, at = time.monotonic(), clock.estimate()
         try:
             tried = self._call(signed, at)
         except Exception as error:  # Any error ends the try.
             logger.exception("a webhook could not be sent")
-            message = f"{type(error).__name__} in the request"
+            message = f"the request failed with {type(error).__name__}"
             tried = TryResult(at=at, seconds=time.monotonic() - began, error=message)
         self._answer(signed.claimed, tried)
 
@@ -199,7 +202,7 @@ class Sender:
         self.context.woken.set()
 
     def _record(self) -> None:
-        """Record results; each is kept until it is written, as the database may be unreachable."""
+        """Record results. Each result is kept until it is stored, as the database might be unreachable."""
         while self.answers:
             claimed, tried = self.answers[0]
             now = clock.now()
@@ -211,7 +214,7 @@ class Sender:
             self.busy[claimed.endpoint_id] -= 1
 
     def _notice_overdue(self, now: datetime) -> None:
-        """Notice overdue schedules, which no scheduler could report; only if an endpoint wants the event."""
+        """Report overdue schedules if an endpoint wants the event. Without a scheduler, nothing else does."""
         if not self.has_endpoints or time.monotonic() - self.looked_for_overdue <= OVERDUE_LOOK_SECONDS:
             return
         self.looked_for_overdue = time.monotonic()

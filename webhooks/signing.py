@@ -13,7 +13,7 @@ LEAST_BYTES, MOST_BYTES = 24, 64
 
 
 def headers(signing: Sequence[str], *, webhook_id: str, at: int, body: str) -> dict[str, str]:
-    """Return the headers, signed with each secret, so that a receiver may use the old or the new one."""
+    """Return the headers, with one signature per secret, so that receivers can use the old or the new one."""
     signed = f"{webhook_id}.{at}.{body}".encode()
     signatures = [b64encode(hmac.digest(_key(secret), signed, "sha256")).decode() for secret in signing]
     return {
@@ -28,9 +28,9 @@ def new_secret() -> str:
 
 
 def secret_error(text: str) -> str:
-    """Return what is wrong with a signing secret, without repeating it, or an empty string."""
+    """Return what is wrong with a signing secret, or an empty string. The secret is not repeated."""
     how = (
-        f"Enter {PREFIX} followed by the base64 of {LEAST_BYTES} to {MOST_BYTES} random bytes, or leave the "
+        f"Enter {PREFIX} followed by {LEAST_BYTES} to {MOST_BYTES} random bytes in base64, or leave the "
         "field empty to generate a secret."
     )
     if not text.startswith(PREFIX):

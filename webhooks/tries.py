@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-# The delays before each try after the first one, which is immediate.
+# The delays before the second and later tries. The first try is immediate.
 DELAYS = tuple(timedelta(seconds=each) for each in (5, 30, 5 * 60, 60 * 60, 6 * 60 * 60))
 MOST_TRIES = len(DELAYS) + 1
 LONGEST_ASKED = timedelta(hours=1)
@@ -58,12 +58,12 @@ def next_try(tried: TryResult, *, left: int, now: datetime) -> datetime | None:
 
 
 def is_hopeless(*, failures: int, succeeded_at: datetime, now: datetime) -> bool:
-    """Tell whether an endpoint has failed so often and so long that it should be disabled."""
+    """Return whether an endpoint has failed so often, and for so long, that it should be disabled."""
     return failures >= HOPELESS_FAILURES and now - succeeded_at >= HOPELESS_AFTER
 
 
 def _asked(retry_after: str, now: datetime) -> timedelta:
-    """Return the delay that a Retry-After header asks for, in seconds or as a date; zero if unreadable."""
+    """Return the delay in a Retry-After header (seconds or a date), or zero if it is unreadable."""
     text = retry_after.strip()
     if text.isascii() and text.isdigit():
         return timedelta(seconds=int(text[:9]))

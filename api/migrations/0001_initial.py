@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                     "parent",
                     models.ForeignKey(
                         blank=True,
-                        help_text="The token this one was created with. Revoking the parent revokes this token too.",
+                        help_text="The token that was used to create this one. If it is revoked, so is this token.",
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="made",
@@ -69,11 +69,11 @@ class Migration(migrations.Migration):
                     "kind",
                     models.CharField(
                         choices=[
-                            ("browser", "an account in a browser that signed in to it before"),
-                            ("pair", "an account from an address"),
-                            ("address", "an address"),
-                            ("account", "an account from anywhere"),
-                            ("token", "API tokens from an address"),
+                            ("browser", "an account, in a browser that has signed in to it before"),
+                            ("pair", "an account, from one address"),
+                            ("address", "all accounts, from one address"),
+                            ("account", "an account, from any address"),
+                            ("token", "API tokens, from one address"),
                         ],
                         max_length=8,
                     ),

@@ -35,7 +35,7 @@ from .tasks import QueuedJobSerializer, accept_task
 VIEW = "activities.view_activity"
 MOST_LINES = 10_000
 USUAL_LINES = 1_000
-# Filters that an index answers, whatever the other filters are.
+# Filters that use an index, regardless of the other filters.
 INDEXED = {"target", "task", "parent"}
 
 
@@ -47,15 +47,17 @@ class ActivityTargetSerializer(serializers.Serializer[Activity]):
 
 class ActivitySerializer(serializers.ModelSerializer[Activity]):
     target = ActivityTargetSerializer(source="*", help_text="The object that was run or changed.")
-    initiator = InitiatorSerializer(source="*", help_text="Who or what requested it.")
+    initiator = InitiatorSerializer(source="*", help_text="Who or what requested the run or the change.")
     parent = serializers.IntegerField(  # type: ignore[assignment]
-        source="parent_id", allow_null=True, help_text="The activity of the execution this belongs to."
+        source="parent_id",
+        allow_null=True,
+        help_text="The id of the parent activity. For a step, this is the activity of its execution.",
     )
     retry_of = serializers.IntegerField(
-        source="retry_of_id", allow_null=True, help_text="The activity of the previous attempt."
+        source="retry_of_id", allow_null=True, help_text="The id of the activity of the previous attempt."
     )
     task = serializers.UUIDField(
-        source="task_key", allow_null=True, help_text="The task this is an attempt of."
+        source="task_key", allow_null=True, help_text="The id of the task that this attempt belongs to."
     )
 
     class Meta:
@@ -106,7 +108,8 @@ class ActivityFilters(Filters):
         help_text="A type and an id, such as `schedule:12`. Returns changes and executions, not attempts.",
     )
     initiator = TextFilter(
-        method="of_initiator", help_text="A type and an id, such as `user:7`, or a type, such as `system`."
+        method="of_initiator",
+        help_text="A type and an id, such as `user:7`, or only a type, such as `system`.",
     )
     task = filters.UUIDFilter(field_name="task_key", help_text="The id of a task. Returns all its attempts.")
     parent = WholeFilter(field_name="parent_id", help_text="The id of an activity. Returns its children.")
@@ -139,7 +142,7 @@ class OutputSerializer(serializers.Serializer[Any]):
     after = serializers.IntegerField(
         help_text="The number of the last line. Pass it as `after` to get the next lines."
     )
-    has_more = serializers.BooleanField(help_text="Whether more lines are available already.")
+    has_more = serializers.BooleanField(help_text="Whether more lines are already available.")
     is_final = serializers.BooleanField(help_text="Whether the attempt has ended and the output is complete.")
 
 
@@ -158,7 +161,7 @@ OUTPUT_PARAMETERS = [
     OpenApiParameter(
         "follow",
         OpenApiTypes.BOOL,
-        description="Stream the output as `text` or `ndjson` until the attempt ends, at most for ten "
+        description="Stream the output as `text` or `ndjson` until the attempt ends, for at most ten "
         "minutes. The stream also ends if you lose the permission to read it.",
     ),
     OpenApiParameter(
@@ -172,8 +175,8 @@ OUTPUT_PARAMETERS = [
 class Activities(ListedResource):
     """List activities: attempts of steps and jobs, executions, and changes.
 
-    With filters other than `target`, `task`, `parent` and `status=pending` or `status=in_progress`, each
-    page searches a limited part of the history. Such a page may be short or empty and still have a `next`.
+    With filters other than `target`, `task`, `parent`, `status=pending` and `status=in_progress`, each page
+    searches only a limited part of the history. Even a short or empty page can then have a `next` link.
     """
 
     queryset = Activity.objects.all()

@@ -39,7 +39,7 @@ TAGS = OpenApiParameter(
 DRY_RUN = OpenApiParameter(
     "dry_run", OpenApiTypes.BOOL, description="Return the changes without making them."
 )
-PAUSED = OpenApiParameter("paused", OpenApiTypes.BOOL, description="Create new schedules paused.")
+PAUSED = OpenApiParameter("paused", OpenApiTypes.BOOL, description="Pause the schedules that are created.")
 YAML = YAMLParser.media_type
 
 
@@ -47,14 +47,14 @@ class YAMLRenderer(BaseRenderer):
     media_type, format, charset = YAML, "yaml", "utf-8"
 
     def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None) -> Any:
-        """Render YAML; errors are JSON, whatever format was requested."""
+        """Render YAML. Errors are rendered as JSON, regardless of the requested format."""
         if renderer_context["response"].exception:
             return JSONRenderer().render(data)
         return as_yaml(data)
 
 
 class ScheduleFile(Strict[Any]):
-    """A file as the command `exportschedules` writes it."""
+    """A file in the format of the command `exportschedules`."""
 
     version = serializers.IntegerField(min_value=1, max_value=1)
     calendars = serializers.ListField(child=serializers.DictField(), required=False)
@@ -73,7 +73,7 @@ class ImportResultSerializer(serializers.Serializer[Any]):
     dry_run = serializers.BooleanField()
     changes = ImportChangeSerializer(many=True)
     unchanged = serializers.IntegerField(help_text="Number of entries that are already up to date.")
-    others = serializers.IntegerField(help_text="Number of open schedules that the file does not mention.")
+    others = serializers.IntegerField(help_text="Number of open schedules that are not in the file.")
 
 
 class AsCodeActions(Resource):
@@ -153,7 +153,7 @@ def _library(data: Any) -> Library:
 
 
 def _refuse(found: Sequence[Problem]) -> None:
-    """Raise for the problems of an import: missing permissions first, then invalid values, then conflicts."""
+    """Raise the problems of an import: missing permissions first, then invalid values, then conflicts."""
     by_code: dict[str, list[Problem]] = defaultdict(list)
     for problem in found:
         by_code[problem.code].append(problem)

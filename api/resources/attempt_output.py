@@ -45,7 +45,7 @@ def page(activity_id: int, *, after: int, limit: int) -> OutputPage:
 
 
 def stream(activity_id: int, *, after: int, form: str, request: Request) -> StreamingHttpResponse:
-    """Return a stream that ends with the attempt, after ten minutes, or when the permission is lost."""
+    """Stream the output until the attempt ends, ten minutes have passed or the permission is revoked."""
     follower = OutputFollower(activity_id, after, form, lambda: can_still(request, VIEW_OUTPUT))
     is_async = isinstance(request._request, ASGIRequest)
     content: Any = follower.stream_async() if is_async else follower.stream_in_thread()
@@ -84,7 +84,7 @@ class OutputFollower:
         return "".join(formatted(line, self.form) for line in found.lines)
 
     def stream_in_thread(self) -> Iterator[str]:
-        """Stream under WSGI, where each request has a thread."""
+        """Stream under WSGI, where each request has its own thread."""
         while True:
             if content := self.read_new():
                 yield content

@@ -48,6 +48,4 @@ class AttemptSerializer(serializers.ModelSerializer[Activity]):
             "items_failed",
         )
         read_only_fields = fields
-        extra_kwargs = {
-            "id": {"help_text": "The id of the activity, which has the output, items and result."}
-        }
+        extra_kwargs = {"id": {"help_text": "The id of the activity that has the output, items and result."}}

@@ -1,4 +1,4 @@
-"""Backfills: requests to run the times of a past range."""
+"""Backfills: requests to run a schedule for the times of a past range."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BackfillOutcomesSerializer(serializers.Serializer[Any]):
 
 class BackfillSerializer(BackfillSummary):
     progress = BackfillOutcomesSerializer(
-        read_only=True, help_text="The states of the occurrences added so far."
+        read_only=True, help_text="Number of occurrences added so far, by state."
     )
 
     class Meta(BackfillSummary.Meta):
@@ -87,15 +87,15 @@ class NewBackfill(Strict[Any]):
         help_text="The end of the range, inclusive. It must not be in the future."
     )
     which = serializers.ChoiceField(
-        choices=Backfill.Which.choices, default=USUAL_WHICH, help_text="Which times of the range to run."
+        choices=Backfill.Which.choices, default=USUAL_WHICH, help_text="Which times in the range to run."
     )
     overlap = serializers.ChoiceField(
         choices=Overlap.choices,
         default=USUAL_OVERLAP,
-        help_text="What to do with a time while another execution is running.",
+        help_text="What to do with a time if another execution is still running.",
     )
     dry_run = serializers.BooleanField(
-        required=False, help_text="Return the times the backfill would run for, but do not start it."
+        required=False, help_text="Return the times that the backfill would run, but do not start it."
     )
 
 
@@ -103,9 +103,9 @@ class BackfillDryRunSerializer(serializers.Serializer[Any]):
     """The result of a dry run."""
 
     total = serializers.IntegerField(help_text="Number of scheduled times in the range.")
-    chosen = serializers.IntegerField(help_text="Number of times the backfill would run for.")
+    chosen = serializers.IntegerField(help_text="Number of times that the backfill would run.")
     left_out = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Number of times the backfill would leave out, by reason."
+        child=serializers.IntegerField(), help_text="Number of times that would be left out, by reason."
     )
     times = serializers.ListField(
         child=serializers.DateTimeField(), help_text=f"The first times that would run, at most {TIMES_SHOWN}."
@@ -116,7 +116,7 @@ class BackfillDryRunSerializer(serializers.Serializer[Any]):
 class AcceptedBackfillSerializer(serializers.Serializer[Any]):
     backfill = serializers.IntegerField(help_text="The id of the backfill.")
     total = serializers.IntegerField(help_text="Number of scheduled times in the range.")
-    url = serializers.URLField(help_text="Where to follow the backfill; also in the header Location.")
+    url = serializers.URLField(help_text="The URL of the backfill, which is also in the Location header.")
 
 
 class CancelBackfill(Strict[Any]):
@@ -124,7 +124,7 @@ class CancelBackfill(Strict[Any]):
         max_length=LONGEST_REASON,
         allow_blank=True,
         required=False,
-        help_text="The reason, which is kept in the history.",
+        help_text="The reason. It is kept in the history.",
     )
 
 
@@ -133,7 +133,7 @@ class BackfillFilters(Filters):
 
 
 class BackfillsOfSchedule(ScheduleResource, mixins.ListModelMixin, Resource):
-    """List the backfills of a schedule, the newest first."""
+    """List the backfills of a schedule, newest first."""
 
     queryset = Backfill.objects.defer("spec", "calendars")
     serializer_class = BackfillSummary
@@ -147,16 +147,16 @@ class BackfillsOfSchedule(ScheduleResource, mixins.ListModelMixin, Resource):
         responses={200: BackfillDryRunSerializer, **accepted(AcceptedBackfillSerializer)},
     )
     def create(self, request: Request, schedule_id: str) -> Response:
-        """Start a backfill: run the times of a past range.
+        """Start a backfill, which runs a schedule for the times of a past range.
 
-        With `dry_run`, return which times would run (200) and start nothing.
+        With `dry_run`, nothing is started, and the response (200) contains the times that would run.
         """
         read = self.read(NewBackfill)
         if read.pop("dry_run", False):
             return self._survey(read)
         if (previous := self.previous_response()) is not None:
             return previous
-        # Counting happens outside the transaction of `once`, which on SQLite would block all other writers.
+        # The times are counted outside the transaction of `once`, which blocks all other writers on SQLite.
         backfill = Backfill.objects.counted(self.schedule, **read, initiator=self.by, now=self.now)
         return self.once(lambda: self._open(backfill))
 
@@ -172,7 +172,7 @@ class BackfillsOfSchedule(ScheduleResource, mixins.ListModelMixin, Resource):
 
 
 class Backfills(ListedResource):
-    """List the backfills of all schedules, the newest first."""
+    """List the backfills of all schedules, newest first."""
 
     queryset = Backfill.objects.select_related("schedule").defer("spec", "calendars")
     serializer_class = BackfillSerializer
@@ -196,7 +196,7 @@ class Backfills(ListedResource):
     def cancel(self, request: Request, pk: str) -> Response:
         """Cancel a backfill.
 
-        Its remaining times do not run. Executions that are already running continue.
+        The remaining times of the backfill do not run. Executions that are already running continue.
         """
         reason = self.read(CancelBackfill).get("reason", "")
         backfill: Backfill = self.get_object()

@@ -1,4 +1,4 @@
-"""The base classes of all resources, which are thin callers of the models' verbs."""
+"""The base classes of all resources. Resources only read requests and call methods of the models."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Resource(GenericViewSet[Any]):
 
     # The permission that each action needs; an action that is missing here cannot be called.
     needs: ClassVar[Mapping[str, str]]
-    # The orderings of the list, the default first; each must be unique or nearly so.
+    # The orderings of the list, with the default first. Each must be unique or nearly unique.
     orderings: ClassVar[tuple[str, ...]] = ("-id",)
     # The query parameters of actions other than the list.
     parameters: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    # The query parameters that may be given several times.
+    # The query parameters that can be given several times.
     repeatable: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     http_method_names = ("get", "post", "put", "patch", "delete", "head")
 
@@ -56,7 +56,7 @@ class Resource(GenericViewSet[Any]):
     def read(
         self, serializer: type[Strict[Any]], body: Any = None, *, partial: bool = False
     ) -> dict[str, Any]:
-        """Return the validated body; raise errors by field."""
+        """Return the validated body, or raise the errors by field."""
         data = self.request.data if body is None else body
         given = serializer(data=data, partial=partial, context=self.get_serializer_context())
         given.is_valid(raise_exception=True)
@@ -67,23 +67,23 @@ class Resource(GenericViewSet[Any]):
         return {name: value for name, value in dict(self.request.data).items() if name not in read_only}
 
     def may(self, permission: str) -> bool:
-        """Tell whether the caller has a permission, within the scopes of the token."""
+        """Return whether the caller has a permission, within the scopes of the token."""
         return can(self.request, permission)
 
     def once(self, act: Callable[[], Response]) -> Response:
-        """Carry out an action that takes an Idempotency-Key, or return its stored response."""
+        """Carry out an action that accepts an Idempotency-Key, or return its stored response."""
         key = idempotency.key_of(self.request)
         return idempotency.once(self.request, key, act) if key else act()
 
     def previous_response(self) -> Response | None:
-        """Return the stored response, for actions that have much to prepare before they call `once`."""
+        """Return the stored response, if any. Actions that are costly to prepare check it before `once`."""
         key = idempotency.key_of(self.request)
         return idempotency.previous_response(self.request, key) if key else None
 
     def respond_with(
         self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK, url: str = ""
     ) -> Response:
-        """Return an object as the response; `url` is the address of an object that was just created."""
+        """Return a response with an object. If the object was just created, pass its address as `url`."""
         data = self.get_serializer(row).data
         headers = {"Location": self.request.build_absolute_uri(url)} if url else {}
         if version is not None:
@@ -93,7 +93,7 @@ class Resource(GenericViewSet[Any]):
         return Response(data, status=code, headers=headers)
 
     def accepted(self, body: Mapping[str, Any], *, url: str) -> Response:
-        """Return 202 with a link to where the progress can be followed."""
+        """Return a 202 response with the URL at which the progress can be followed."""
         link = self.request.build_absolute_uri(url)
         return Response({**body, "url": link}, status=status.HTTP_202_ACCEPTED, headers={"Location": link})
 

@@ -18,7 +18,7 @@ from schedules.models.schedule import LONGEST_NOTE
 
 from .base import Resource
 
-TAGS = "Only schedules with all of these tags. If left out, all schedules."
+TAGS = "Include only schedules with all of these tags. If left out, all schedules are included."
 MISSED = [("catch_up", "catch_up"), ("discard", "discard")]
 
 
@@ -53,7 +53,7 @@ class ResumeAllOptions(TagSelection, ResumeOptions):
 class PauseAllResultSerializer(serializers.Serializer[Any]):
     paused = serializers.IntegerField(help_text="Number of schedules that this request paused.")
     left = serializers.IntegerField(
-        help_text="Number of schedules that were already paused and keep their own pause."
+        help_text="Number of schedules that were already paused and were not changed."
     )
 
 
@@ -70,8 +70,8 @@ class BulkPauseActions(Resource):
     def pause_all(self, request: Request) -> Response:
         """Pause all schedules, or all with certain tags.
 
-        Automatic runs do not start, their times are still recorded, and running executions continue.
-        Schedules that are already paused keep their own pause. Repeating the request changes nothing.
+        Automatic runs no longer start, but their times are still recorded, and running executions continue.
+        Schedules that are already paused keep their existing pause. Repeating the request changes nothing.
         """
         read = self.read(PauseAllOptions)
         chosen = Schedule.objects.chosen_by(read.get("tags", ()))
@@ -84,7 +84,7 @@ class BulkPauseActions(Resource):
     def resume_all(self, request: Request) -> Response:
         """Resume the schedules that “pause-all” paused with the same tags.
 
-        Schedules that were paused individually, by other tags or after failures stay paused.
+        Schedules that were paused individually, with other tags or after failures stay paused.
         """
         read = self.read(ResumeAllOptions)
         discard, tags = read.get("missed") == "discard", read.get("tags", ())

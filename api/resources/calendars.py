@@ -38,7 +38,7 @@ YEAR = OpenApiParameter(
 
 @extend_schema_field({"type": "array", "items": {"type": "object", "additionalProperties": True}})
 class ExclusionsField(serializers.JSONField):
-    """A list of exclusions, as in the `exclude` of a spec."""
+    """A list of exclusions in the same format as `exclude` in a spec."""
 
 
 class CalendarSummary(serializers.ModelSerializer[SharedCalendar]):
@@ -70,7 +70,7 @@ class CalendarSerializer(CalendarSummary):
 class CalendarUpdate(Strict[Any]):
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
     excluded = ExclusionsField(
-        help_text="The excluded times, as in the `exclude` of a spec. Other calendars cannot be included."
+        help_text="The excluded times, in the format of `exclude` in a spec, but without other calendars."
     )
 
 
@@ -135,7 +135,7 @@ class Calendars(ListedResource):
     def update(self, request: Request, pk: str) -> Response:
         """Replace a calendar.
 
-        The name cannot be changed. The times of all schedules that use the calendar change with it.
+        The name cannot be changed. The change affects all schedules that use the calendar.
         """
         written = self.editable_body(read_only=("id", "token", "sentence", "used_by"))
         return self._edit({"description": "", **self.read(CalendarDefinition, written)})
@@ -144,7 +144,7 @@ class Calendars(ListedResource):
     def partial_update(self, request: Request, pk: str) -> Response:
         """Change fields of a calendar.
 
-        The times of all schedules that use the calendar change with it.
+        The change affects all schedules that use the calendar.
         """
         return self._edit(self.read(CalendarUpdate, partial=True))
 
@@ -152,7 +152,7 @@ class Calendars(ListedResource):
     def destroy(self, request: Request, pk: str) -> Response:
         """Delete a calendar.
 
-        Refused (409) while an open schedule uses it.
+        The request is refused (409) while an open schedule uses the calendar.
         """
         calendar = self.get_object()
         self.check_version(calendar.token)
@@ -162,7 +162,7 @@ class Calendars(ListedResource):
     @extend_schema(parameters=[YEAR], responses=CalendarDateSerializer(many=True), filters=False)
     @action(detail=True, pagination_class=None)
     def dates(self, request: Request, pk: str) -> Response:
-        """List the excluded dates of a year, with the holiday or comment of each."""
+        """List the excluded dates of a year, each with its holiday name or comment."""
         year = limit_of(request, self.now.year, name="year", least=1970, most=2199)
         found = self.get_object().upcoming_dates(year)
         return Response([{"date": day.isoformat(), "comment": comment} for day, comment in found])

@@ -64,7 +64,7 @@ class StepSerializer(Strict[Any], serializers.ModelSerializer[Step]):
     resources = WordsField(
         required=False,
         max_length=10,
-        help_text="The resources the step uses. Limits can restrict each of them.",
+        help_text="The resources that the step uses. Limits can restrict how many tasks use a resource.",
     )
     template = serializers.CharField(
         max_length=200,
@@ -84,7 +84,9 @@ class ScheduleFields(serializers.ModelSerializer[Schedule]):
     memo = MemoField(required=False, help_text="Names and values for your own use.")
     spec = SpecField(required=False)
     topics = WordsField(
-        required=False, max_length=20, help_text="Topics. Each new event in one of them starts the schedule."
+        required=False,
+        max_length=20,
+        help_text="Topics that start the schedule. Each new event in one of these topics starts a run.",
     )
 
     class Meta:
@@ -102,7 +104,7 @@ class ScheduleDefinition(Strict[Any], ScheduleFields):
 
 @extend_schema_serializer(examples=[SCHEDULE])
 class NewSchedule(ScheduleDefinition):
-    paused = serializers.BooleanField(required=False, help_text="Create the schedule paused.")
+    paused = serializers.BooleanField(required=False, help_text="Pause the schedule when it is created.")
     note = serializers.CharField(
         max_length=LONGEST_NOTE, allow_blank=True, required=False, help_text="The reason for the pause."
     )
@@ -130,22 +132,24 @@ class ScheduleCountersSerializer(serializers.Serializer[Any]):
 
 
 class ScheduleStateSerializer(serializers.Serializer[Any]):
-    """The state of a schedule, which actions change and edits do not."""
+    """The state of a schedule. It is read-only: runs and actions, such as a pause, change it."""
 
     status = serializers.ChoiceField(choices=Schedule.Status.choices)
     summary = serializers.SerializerMethodField(
         help_text="The status in more detail: `broken` if the spec is invalid, `ended` if no times are left, "
-        "`by hand` if it has no times of its own."
+        "`by hand` if the schedule has no times and runs only on request."
     )
     sentence = serializers.CharField(source="spec_in_words", help_text="The times of the schedule in words.")
     time_zone = serializers.CharField(source="zone.key")
     next_run_at = serializers.DateTimeField(allow_null=True)
     is_overdue = serializers.SerializerMethodField(
-        help_text="Whether a time has passed without being processed by a scheduler."
+        help_text="Whether a time has passed that no scheduler has processed."
     )
     spec_error = serializers.CharField(allow_blank=True, help_text="Why the spec is invalid, if it is.")
     pause = serializers.SerializerMethodField()
-    skips = serializers.SerializerMethodField(help_text="Future times that will be skipped on request.")
+    skips = serializers.SerializerMethodField(
+        help_text="Future times that will be skipped, as requested with `skip-next`."
+    )
     last_run_at = serializers.DateTimeField(allow_null=True)
     last_outcome = serializers.CharField(allow_blank=True)
     last_failure = serializers.CharField(allow_blank=True)
@@ -178,9 +182,9 @@ class ScheduleSummary(ScheduleFields):
 class UpcomingTimeSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     local = serializers.SerializerMethodField(help_text="The same time in the time zone of the schedule.")
-    due_at = serializers.DateTimeField(help_text="When the run starts: the time plus jitter.")
+    due_at = serializers.DateTimeField(help_text="The earliest start of the run: the time plus jitter.")
     note = serializers.CharField(
-        allow_blank=True, help_text="The effect of a daylight saving change, if any."
+        allow_blank=True, help_text="The effect of a daylight saving time change, if any."
     )
 
     @extend_schema_field({"type": "string", "format": "date-time"})
@@ -219,16 +223,18 @@ class BackfillProgressSerializer(serializers.Serializer[Any]):
 
 
 class ScheduleOverviewSerializer(serializers.Serializer[Any]):
-    """The current activity around a schedule."""
+    """The running, recent and upcoming work of a schedule."""
 
     buffered = serializers.IntegerField(
-        source="counters.buffered", help_text="Number of waiting occurrences."
+        source="counters.buffered", help_text="Number of pending occurrences."
     )
     running = RunningExecutionSerializer(many=True)
-    results = RecentResultSerializer(many=True, help_text="The last executions, the newest first.")
+    results = RecentResultSerializer(many=True, help_text="The last executions, newest first.")
     upcoming = UpcomingTimeSerializer(many=True)
     backfills = BackfillProgressSerializer(many=True)
-    paused_by = serializers.SerializerMethodField(help_text="Who paused the schedule; empty if active.")
+    paused_by = serializers.SerializerMethodField(
+        help_text="Who paused the schedule. Empty if it is not paused."
+    )
     last_result = AnyField(help_text="What the last completed execution returned.")
 
     def get_paused_by(self, description: Any) -> str:

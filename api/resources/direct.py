@@ -22,20 +22,20 @@ from .base import Resource
 from .jobs import JobFields
 
 LONGEST_WAIT = 60
-# HTTP clients and proxies do not wait longer than this.
+# Many HTTP clients and proxies do not wait longer than this.
 LONGEST_RUN = 600
 USUAL_RUN = 60
 
 
 class DirectRun(JobFields):
     timeout_seconds = serializers.IntegerField(
-        min_value=1, max_value=LONGEST_RUN, default=USUAL_RUN, help_text="Time limit of the step."
+        min_value=1, max_value=LONGEST_RUN, default=USUAL_RUN, help_text="The time limit of the step."
     )
     wait_seconds = serializers.FloatField(
         min_value=0,
         max_value=LONGEST_WAIT,
         default=30,
-        help_text="Time to wait for a free seat in the pool.",
+        help_text="How long to wait for a free seat in the pool.",
     )
 
 
@@ -45,7 +45,7 @@ class DirectResultSerializer(serializers.Serializer[Any]):
     message = serializers.CharField()
     error = serializers.CharField(help_text="Why the step failed.")
     result = AnyJson(help_text="What the step returned.")
-    activity = serializers.IntegerField(help_text="The activity, which has the output and items.")
+    activity = serializers.IntegerField(help_text="The id of the activity that has the output and items.")
     url = serializers.URLField(help_text="The URL of the activity.")
 
 
@@ -59,9 +59,9 @@ class Direct(Resource):
     def create(self, request: Request) -> Response:
         """Run one step immediately, ahead of the queue, and return its result.
 
-        The response is 200 even if the step fails: check `has_failed`. Each pool serves one waiting direct
-        request at a time. Others wait up to `wait_seconds` and then get 409 with Retry-After. Idempotency
-        keys are not supported: repeating the request runs the step again.
+        The response is 200 even if the step fails, so check `has_failed`. Each pool serves one direct request
+        at a time. Other requests wait up to `wait_seconds` and then get 409 with a Retry-After header.
+        Idempotency keys are not supported: repeating the request runs the step again.
         """
         read = self.read(DirectRun)
         wait = read.pop("wait_seconds")

@@ -42,8 +42,8 @@ SPEC: dict[str, Any] = {
             "description": 'Times to leave out, such as `{"calendar": "UK holidays"}` or '
             '`{"dates": "2026-12-24/2027-01-02"}`.',
         },
-        "start_at": {"type": ["string", "null"], "description": "No times before this."},
-        "end_at": {"type": ["string", "null"], "description": "No times after this."},
+        "start_at": {"type": ["string", "null"], "description": "Times before this time are left out."},
+        "end_at": {"type": ["string", "null"], "description": "Times after this time are left out."},
         "jitter": _DURATION,
         "time_zone": {
             "type": "string",
@@ -53,8 +53,9 @@ SPEC: dict[str, Any] = {
             "type": "string",
             "enum": ["cron", "literal"],
             "description": "What happens when the clocks change. With `cron` (default), a fixed time runs "
-            "once: at the end of a gap, or at the first of two passes. With `literal`, a time that does not "
-            "exist is left out, and a time that exists twice runs twice.",
+            "exactly once: if the clocks skip it, at the end of the gap; if it occurs twice, the first time. "
+            "With `literal`, a time that the clocks skip does not run, and a time that occurs twice runs "
+            "twice.",
         },
     },
     "additionalProperties": False,

@@ -43,26 +43,28 @@ CONDITIONS = {
     "failed": Q(status="failed"),
     "cancelled": Q(status="cancelled"),
 }
-# Few executions are in one of these states at any time.
+# States that only few executions have at any time.
 RUNNING = ("in_progress", "cancelling", "late")
 VIEW = "execution.view_execution"
 
 
 class ExecutionSerializer(serializers.ModelSerializer[Execution]):
     schedule = serializers.IntegerField(
-        source="schedule_id", allow_null=True, help_text="The schedule; null for a job group."
+        source="schedule_id", allow_null=True, help_text="The id of the schedule. Null for a job group."
     )
     name = serializers.CharField(
         source="schedule_name", help_text="The name of the schedule or of the job group."
     )
     state = serializers.ChoiceField(choices=["in_progress", "cancelling", "completed", "failed", "cancelled"])
-    is_late = serializers.SerializerMethodField(help_text="Whether it is still running after its deadline.")
+    is_late = serializers.SerializerMethodField(
+        help_text="Whether the execution is still running after its deadline."
+    )
     is_partial = serializers.SerializerMethodField(
-        help_text="Whether it failed although some steps succeeded."
+        help_text="Whether the execution failed although some of its steps succeeded."
     )
     initiator = InitiatorSerializer(source="activity")
     activity = serializers.IntegerField(
-        source="activity_id", help_text="The activity of the whole execution."
+        source="activity_id", help_text="The id of the activity of the whole execution."
     )
     occurrence = serializers.IntegerField(source="occurrence_id", allow_null=True)
     nominal_at = serializers.DateTimeField(
@@ -72,7 +74,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
         help_text="The scheduled time of this run.",
     )
     retry_of = serializers.IntegerField(
-        source="retry_of_id", allow_null=True, help_text="The execution that this one retries."
+        source="retry_of_id", allow_null=True, help_text="The id of the execution that this one retries."
     )
 
     class Meta:
@@ -101,7 +103,7 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
             "activity",
         )
         extra_kwargs = {
-            "current_index": {"help_text": "The index of the steps that are running, or ran last."}
+            "current_index": {"help_text": "The index of the steps that are running or that ran last."}
         }
 
     def get_is_late(self, execution: Execution) -> bool:
@@ -120,14 +122,15 @@ class PlannedStepSerializer(serializers.Serializer[Any]):
     line = serializers.IntegerField(help_text="The position of the step in the plan.")
     index = serializers.IntegerField(help_text="Steps with the same index run in parallel.")
     name = serializers.CharField()
-    task = serializers.UUIDField(help_text="The id of the task, which is also its idempotency key.")
+    task = serializers.UUIDField(help_text="The id of the task. It is also the task's idempotency key.")
     step_type = serializers.CharField()
     config = serializers.DictField()
     pool = serializers.CharField()
     run_if = serializers.CharField()
     max_retries = serializers.IntegerField()
     state = serializers.CharField(
-        help_text="`waiting`, `queued`, `processing` or `cancelling`; later the status of the last attempt."
+        help_text="`waiting`, `queued`, `processing` or `cancelling`. After the task has ended, the status "
+        "of its last attempt."
     )
     wait_reason = serializers.CharField(help_text="Why the step is not running yet, or which worker runs it.")
     reused = serializers.IntegerField(
@@ -164,7 +167,7 @@ class ExecutionDetailSerializer(ExecutionSerializer):
 
 
 def steps_of(execution: Execution, *, now: datetime) -> list[dict[str, Any]]:
-    """Return the steps of the plan, each with its attempts and the reason it waits for."""
+    """Return the steps of the plan, each with its attempts and the reason why it is waiting."""
     attempts: dict[int | None, list[Activity]] = defaultdict(list)
     rows = Activity.objects.filter(parent=execution.activity_id).defer("traceback", "result", "details")
     for activity in rows.order_by("line", "attempt")[:MOST_ATTEMPTS]:
@@ -200,14 +203,14 @@ class NewExecution(Strict[Any]):
     name = serializers.CharField(max_length=200)
     steps = serializers.ListField(
         child=serializers.DictField(),
-        help_text="Steps with the fields of a schedule's step. `name` is optional. A step may name a "
-        "`template` and only the fields that differ from it.",
+        help_text="The steps, with the same fields as the steps of a schedule. `name` is optional. A step "
+        "with a `template` needs only the fields that differ from the template.",
     )
     mode = serializers.ChoiceField(
         choices=["sequential", "parallel", "steps"],
         default="steps",
-        help_text="`sequential` runs the steps one after the other, `parallel` all at once, and `steps` in "
-        "the order of their `index`, with steps of the same index in parallel.",
+        help_text="`sequential` runs the steps one after the other. `parallel` runs all steps in parallel. "
+        "`steps` runs them in the order of their `index`, with steps of the same index in parallel.",
     )
     on_failure = serializers.CharField(
         default="stop", help_text="What to do with later steps after a failure: `stop`, `continue` or `skip`."
@@ -216,13 +219,13 @@ class NewExecution(Strict[Any]):
         min_value=1,
         allow_null=True,
         default=None,
-        help_text="Time limit of the whole execution. Null: no limit.",
+        help_text="The time limit of the whole execution. If null, the time is not limited.",
     )
 
 
 class Reason(Strict[Any]):
     reason = serializers.CharField(
-        max_length=1_000, allow_blank=True, default="", help_text="The reason, which is kept in the history."
+        max_length=1_000, allow_blank=True, default="", help_text="The reason. It is kept in the history."
     )
 
 
@@ -238,9 +241,13 @@ class RetryOptions(Strict[Any]):
 
 
 class AcceptedExecutionSerializer(serializers.Serializer[Any]):
-    id = serializers.IntegerField(allow_null=True, help_text="The execution; null until it starts.")
+    id = serializers.IntegerField(
+        allow_null=True, help_text="The id of the execution. Null until the execution starts."
+    )
     state = serializers.CharField()
-    url = serializers.URLField(help_text="Where to follow the execution; also in the header Location.")
+    url = serializers.URLField(
+        help_text="The URL at which to follow the execution. It is also in the Location header."
+    )
 
 
 class ExecutionFilters(Filters):
@@ -248,7 +255,9 @@ class ExecutionFilters(Filters):
     state = filters.ChoiceFilter(
         choices=[(name, name) for name in (*STATES, "late", "partial")], method="in_state"
     )
-    retry_of = WholeFilter(field_name="retry_of_id", help_text="The id of an execution.")
+    retry_of = WholeFilter(
+        field_name="retry_of_id", help_text="The id of an execution. Returns the executions that retry it."
+    )
     source = filters.ChoiceFilter(choices=Occurrence.Source.choices)
     started_after = MomentFilter(field_name="started_at", lookup_expr="gte")
     started_before = MomentFilter(field_name="started_at", lookup_expr="lt")
@@ -263,7 +272,7 @@ class Executions(ListedResource):
     """List executions: runs of schedules and of job groups.
 
     With filters other than `schedule`, `retry_of` and the states `in_progress`, `cancelling` and `late`, each
-    page searches a limited part of the history. Such a page may be short or empty and still have a `next`.
+    page searches only a limited part of the history. Even a short or empty page can then have a `next` link.
     """
 
     queryset = Execution.objects.all()
@@ -328,7 +337,7 @@ class Executions(ListedResource):
     @extend_schema(request=Reason, responses=accepted(AcceptedExecutionSerializer))
     @action(detail=True, methods=["post"])
     def terminate(self, request: Request, pk: str) -> Response:
-        """Terminate an execution at once, without clean-up.
+        """Terminate an execution immediately, without clean-up.
 
         Running steps are killed, and their results are lost.
         """
@@ -344,8 +353,8 @@ class Executions(ListedResource):
     def retry(self, request: Request, pk: str) -> Response:
         """Retry an execution that has ended.
 
-        Starts a new execution for the same scheduled time. It runs the steps that did not succeed, or all
-        steps with `whole`.
+        This starts a new execution for the same scheduled time. The new execution runs the steps that did not
+        succeed. With `whole`, it runs all steps.
         """
         execution, read = self.get_object(), self.read(RetryOptions)
         return self.once(lambda: self._retry(execution, read))

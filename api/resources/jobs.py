@@ -1,4 +1,4 @@
-"""The fields of a job without a schedule, queued or run directly."""
+"""The fields of a single job that is queued or run directly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JobFields(Strict[Any]):
     template = serializers.CharField(
         max_length=200,
         required=False,
-        help_text="The name of a template, which provides the fields left out here.",
+        help_text="The name of a template. It provides the values of the fields that are left out.",
     )
     step_type = serializers.CharField(
         max_length=40,
@@ -33,13 +33,13 @@ class JobFields(Strict[Any]):
         max_length=200, required=False, help_text="The default is the name of the template or step type."
     )
     timeout_seconds = serializers.IntegerField(
-        min_value=1, max_value=YEAR_SECONDS, required=False, help_text="Time limit of each attempt."
+        min_value=1, max_value=YEAR_SECONDS, required=False, help_text="The time limit of each attempt."
     )
     pool = serializers.CharField(max_length=40, required=False, help_text="The pool to queue the job in.")
     resources = serializers.ListField(
         child=serializers.CharField(),
         required=False,
-        help_text="The resources the job uses. Limits can restrict each of them.",
+        help_text="The resources that the job uses. Limits can restrict how many tasks use a resource.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

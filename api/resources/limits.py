@@ -24,7 +24,9 @@ from .base import ListedResource
 
 
 class LimitSerializer(serializers.ModelSerializer[Limit]):
-    running = serializers.SerializerMethodField(help_text="Number of tasks that count towards the limit now.")
+    running = serializers.SerializerMethodField(
+        help_text="Number of tasks that currently count towards the limit."
+    )
 
     class Meta:
         model = Limit
@@ -38,7 +40,7 @@ class LimitUpdate(Strict[Any]):
     size = serializers.IntegerField(
         min_value=0,
         max_value=100_000,
-        help_text="Number of tasks that may run at once. With 0, no tasks with this key start.",
+        help_text="Number of tasks that can run at once. If 0, no tasks with this key start.",
     )
     note = serializers.CharField(max_length=200, allow_blank=True, required=False)
 
@@ -98,7 +100,7 @@ class Limits(ListedResource):
     def destroy(self, request: Request, key: str) -> Response:
         """Delete a limit.
 
-        From then on, only the seats of the workers restrict the tasks with this key.
+        Tasks with this key are then restricted only by the seats of the workers and by other limits.
         """
         with transaction.atomic():
             self._locked()

@@ -1,4 +1,4 @@
-"""Occurrences of a schedule, and the base class of what belongs to one schedule."""
+"""Occurrences of a schedule, and the base class of all resources that belong to one schedule."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .base import ListedResource, Resource
 class OccurrenceSerializer(serializers.ModelSerializer[Occurrence]):
     """A scheduled time or a request to run, and what happened to it."""
 
-    execution = serializers.SerializerMethodField(help_text="The execution, if it was started.")
+    execution = serializers.SerializerMethodField(help_text="The id of the execution, if one was started.")
     overlap = serializers.CharField(
-        help_text="The overlap policy that was requested. Empty: the schedule's own policy."
+        help_text="The overlap policy that was requested. If empty, the schedule's own policy applies."
     )
     initiator = serializers.CharField(source="initiator_name")
 

@@ -38,7 +38,8 @@ AT = OpenApiParameter(
     "at",
     OpenApiTypes.STR,
     required=True,
-    description="A time, such as `2026-12-01T09:00:00Z`. Without an offset: in the schedule's time zone.",
+    description="A time, such as `2026-12-01T09:00:00Z`. If it has no offset, it is read in the time zone of "
+    "the schedule.",
     examples=[OpenApiExample("A time", "2026-12-01T09:00:00Z")],
 )
 
@@ -60,7 +61,7 @@ class SpecPreview(Strict[Any]):
         min_value=1,
         max_value=2**63 - 1,
         required=False,
-        help_text="The id of the schedule to edit. The response then includes the changed times.",
+        help_text="The id of the schedule to edit. The response then shows how its times would change.",
     )
 
 
@@ -74,7 +75,7 @@ class PreviewSerializer(serializers.Serializer[Any]):
     time_zone = serializers.CharField()
     upcoming = UpcomingTimeSerializer(many=True)
     warnings = serializers.ListField(
-        child=serializers.CharField(), help_text="Possible surprises in the spec."
+        child=serializers.CharField(), help_text="Effects of the spec that might be unexpected."
     )
     difference = ChangedTimesSerializer(
         allow_null=True, help_text="How the times of the edited schedule would change."
@@ -97,7 +98,7 @@ class PreviewActions(Resource):
     def preview(self, request: Request, pk: str) -> Response:
         """Preview the next times of a schedule.
 
-        Times that are skipped on request are not included.
+        Times that will be skipped, as requested with `skip-next`, are not included.
         """
         schedule: Schedule = self.get_object()
         count = limit_of(request, USUAL_TIMES, name="count", most=MOST_TIMES)
@@ -139,7 +140,7 @@ class PreviewActions(Resource):
     @extend_schema(parameters=[AT], responses=TimeExplanationSerializer, filters=False)
     @action(detail=True, pagination_class=None)
     def why(self, request: Request, pk: str) -> Response:
-        """Explain why a schedule did or did not run at a time, or whether it will."""
+        """Explain why a schedule did or did not run at a given time, or whether it will run then."""
         schedule: Schedule = self.get_object()
         return Response(schedule.why(asked_time(request), now=self.now).as_json())
 

@@ -29,10 +29,12 @@ VIEW = "execution.view_reservation"
 class ReservationSerializer(serializers.ModelSerializer[Reservation]):
     state = serializers.ChoiceField(choices=list(STATES), read_only=True)
     limits = serializers.ListField(
-        child=serializers.CharField(), read_only=True, help_text="The keys of the limits it counts towards."
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="The keys of the limits that the reservation counts towards.",
     )
     taken_at = serializers.DateTimeField(
-        read_only=True, allow_null=True, help_text="When the step started; null while the request is waiting."
+        read_only=True, allow_null=True, help_text="When the step started. Null while the request is waiting."
     )
 
     class Meta:
@@ -61,7 +63,7 @@ class ReservationFilters(Filters):
 
 
 class Reservations(ListedResource):
-    """List the seats that direct requests use or wait for, and the last released one of each pool.
+    """List the seats that direct requests use or wait for, and the last released seat of each pool.
 
     `POST direct` creates a reservation, runs its step and releases the reservation.
     """
@@ -80,7 +82,7 @@ class Reservations(ListedResource):
     @extend_schema(request=Reason, responses=performed(ReservationSerializer))
     @action(detail=True, methods=["post"])
     def release(self, request: Request, pk: str) -> Response:
-        """Release a reservation at once.
+        """Release a reservation immediately.
 
         The step is stopped, and the direct request fails with 409 (`seat-lost`).
         """

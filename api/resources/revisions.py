@@ -37,7 +37,7 @@ AGAINST = OpenApiParameter(
 
 
 class DefinitionChangeSerializer(serializers.Serializer[Any]):
-    """A changed value; null where the value does not exist."""
+    """A changed value. `before` or `after` is null if the value did not exist then."""
 
     path = serializers.CharField(
         help_text="The path of the changed field, such as `overlap` or `steps[0].name`."
@@ -99,7 +99,7 @@ class NumberedPages(KeysetPages):
 
 
 class RevisionsOfSchedule(ScheduleResource):
-    """List the revisions of a schedule's definition, the newest first."""
+    """List the revisions of a schedule's definition, newest first."""
 
     serializer_class = RevisionSerializer
     pagination_class = NumberedPages

@@ -48,14 +48,14 @@ class RunSerializer(serializers.ModelSerializer[Run]):
         choices=PHASE_NAMES, help_text="The current phase, or the phase in which the run stopped."
     )
     effect = serializers.CharField(
-        help_text="The state of the mutation: `in_flight` (unknown), `applied`, `failed` or `skipped`. Empty "
-        "if there was none."
+        help_text="The state of the mutation: `in_flight` (outcome unknown), `applied`, `failed` or "
+        "`skipped`. Empty if the run has not started a mutation."
     )
     is_open = serializers.SerializerMethodField(
         help_text="Whether the run is in progress or stuck. Nothing else in its workflow runs until it ends."
     )
     retry_of = serializers.IntegerField(
-        source="retry_of_id", allow_null=True, help_text="The previous attempt."
+        source="retry_of_id", allow_null=True, help_text="The id of the previous attempt."
     )
 
     class Meta:
@@ -121,12 +121,12 @@ class RunDetailSerializer(RunSerializer):
         help_text="The actions that can resolve the run while it is stuck."
     )
     phases = serializers.SerializerMethodField()
-    attempts = serializers.SerializerMethodField(help_text="All attempts, the first one first.")
+    attempts = serializers.SerializerMethodField(help_text="All attempts, oldest first.")
     reserved = serializers.SerializerMethodField(help_text="The events that the run consumes.")
     published = serializers.SerializerMethodField(help_text="The events that the run published.")
     prepare_result = AnyJson(help_text="What `prepare` returned.")
     mutation_result = AnyJson(help_text="What the mutation returned.")
-    activity = serializers.SerializerMethodField(help_text="The activity, which has the output.")
+    activity = serializers.SerializerMethodField(help_text="The id of the activity that has the output.")
 
     class Meta(RunSerializer.Meta):
         fields = (
@@ -143,7 +143,7 @@ class RunDetailSerializer(RunSerializer):
 
     @extend_schema_field(PhaseProgressSerializer(many=True))
     def get_phases(self, run: Run) -> list[dict[str, str]]:
-        """Return the phases; a producer has only the first and the last one."""
+        """Return the phases. A producer has only the first and the last phase."""
         known = [PHASE_NAMES[0], PHASE_NAMES[-1]] if run.handler.is_producer else PHASE_NAMES
         here, is_over = PHASE_NAMES.index(run.phase), run.status == Status.COMMITTED
         return [
@@ -156,7 +156,7 @@ class RunDetailSerializer(RunSerializer):
 
     @extend_schema_field(RunEventsSerializer)
     def get_reserved(self, run: Run) -> Any:
-        """Return the events chosen by `prepare`; the reservations themselves pass on to the next attempt."""
+        """Return the events that `prepare` chose, even if the next attempt has reserved them since."""
         ids = (run.prepare_result or {}).get("reserve", [])[: MOST_EVENTS + 1]
         return _first_events(Event.objects.filter(pk__in=ids))
 
@@ -185,7 +185,7 @@ def _first_events(events: Any) -> Any:
 
 class ResolveOptions(Strict[Any]):
     note = serializers.CharField(
-        max_length=1_000, allow_blank=True, default="", help_text="The reason, which is kept in the history."
+        max_length=1_000, allow_blank=True, default="", help_text="The reason. It is kept in the history."
     )
 
 
@@ -195,7 +195,7 @@ class ReconcileOptions(ResolveOptions):
         required=False,
         default=None,
         allow_null=True,
-        help_text="If it was carried out, what the mutation would have returned.",
+        help_text="If the mutation was carried out, the value that it would have returned.",
     )
 
 
@@ -203,10 +203,11 @@ class AcceptedResolutionSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     status = serializers.ChoiceField(choices=STATUSES)
     followed_by = serializers.IntegerField(
-        allow_null=True, help_text="The next attempt; null until it starts."
+        allow_null=True, help_text="The id of the next attempt. Null until the next attempt starts."
     )
     url = serializers.URLField(
-        help_text="The next attempt, or this run until it starts; also in the header Location."
+        help_text="The URL of the next attempt, or of this run until the next attempt starts. It is also in "
+        "the Location header."
     )
 
 
@@ -238,10 +239,10 @@ NOTE = OpenApiExample("With a note", value={"note": "The token is renewed."}, re
 
 
 class Runs(ListedResource):
-    """List the runs of producers and consumers, the newest first.
+    """List the runs of producers and consumers, newest first.
 
-    With filters other than `workflow`, `is_open=true` and `status=active`, each page searches a limited part
-    of the history. Such a page may be short or empty and still have a `next`.
+    With filters other than `workflow`, `is_open=true` and `status=active`, each page searches only a limited
+    part of the history. Even a short or empty page can then have a `next` link.
     """
 
     queryset = Run.objects.all()
@@ -282,9 +283,9 @@ class Runs(ListedResource):
     )
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, pk: str) -> Response:
-        """Approve a stuck run.
+        """Approve a run that waits for approval.
 
-        The run continues where it stopped, with what it had prepared.
+        The run continues where it stopped, with the results that it had prepared.
         """
         return self._resolve(ResolveOptions, Run.approve)
 
@@ -293,7 +294,7 @@ class Runs(ListedResource):
     )
     @action(detail=True, methods=["post"])
     def reject(self, request: Request, pk: str) -> Response:
-        """Reject a stuck run.
+        """Reject a run that waits for approval.
 
         The prepared mutation is not carried out. If nothing was prepared, the workflow is paused.
         """
@@ -338,7 +339,7 @@ class Runs(ListedResource):
 
     def _resolved(self, run: Run, verb: Callable[..., None]) -> Response:
         verb(initiator=self.by, now=self.now)
-        # Started here and not on commit, because the response names the next attempt.
+        # The next attempt is started here and not on commit, because the response contains its id.
         run.workflow.start(self.now)
         run.refresh_from_db()
         followed_by = run.retries.order_by("pk").values_list("pk", flat=True).first()

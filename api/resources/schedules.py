@@ -60,7 +60,7 @@ class ScheduleFilters(Filters):
         choices=[(name, name) for name in ("completed", "failed", "cancelled")]
     )
     is_overdue = FlagFilter(
-        method="overdue", help_text="Whether a time has passed without being processed by a scheduler."
+        method="overdue", help_text="Whether a time has passed that no scheduler has processed."
     )
     is_paused_by_failures = FlagFilter(
         method="paused_by_failures", help_text="Whether the schedule paused itself after failures."
@@ -120,7 +120,9 @@ class PauseOptions(Strict[Any]):
         help_text="The reason for the pause.",
     )
     until = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="When to resume automatically. Null: not automatically."
+        required=False,
+        allow_null=True,
+        help_text="When to resume automatically. If null, the schedule is not resumed automatically.",
     )
 
 
@@ -136,10 +138,14 @@ class SkippedTimeSerializer(serializers.Serializer[Any]):
 class AcceptedRunSerializer(serializers.Serializer[Any]):
     """A requested run of a schedule."""
 
-    occurrence = serializers.IntegerField(help_text="The occurrence that records the request.")
+    occurrence = serializers.IntegerField(help_text="The id of the occurrence that records the request.")
     status = serializers.ChoiceField(choices=Occurrence.Status.choices)
-    execution = serializers.IntegerField(allow_null=True, help_text="The execution; null until it starts.")
-    url = serializers.URLField(help_text="Where to follow the run; also in the header Location.")
+    execution = serializers.IntegerField(
+        allow_null=True, help_text="The id of the execution. Null until the execution starts."
+    )
+    url = serializers.URLField(
+        help_text="The URL at which to follow the run. It is also in the Location header."
+    )
 
 
 class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource):
@@ -254,7 +260,7 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
     def pause(self, request: Request, pk: str) -> Response:
         """Pause a schedule.
 
-        Automatic runs do not start, their times are still recorded, and running executions continue.
+        Automatic runs no longer start, but their times are still recorded. Running executions continue.
         """
         return self._perform("pause", **self.read(PauseOptions))
 

@@ -38,8 +38,8 @@ class SecretSummary(serializers.ModelSerializer[Secret]):
 
 class SecretSerializer(SecretSummary):
     used_by = serializers.SerializerMethodField(
-        help_text=f"Open schedules whose steps use the secret, at most {MOST_USERS}. Null if you may not "
-        "view schedules."
+        help_text=f"Open schedules whose steps use the secret, at most {MOST_USERS}. Null if you do not have "
+        "the permission to view schedules."
     )
 
     class Meta(SecretSummary.Meta):
@@ -57,7 +57,7 @@ class SecretUpdate(Strict[Any]):
     value = serializers.CharField(
         write_only=True,
         trim_whitespace=False,
-        help_text="The value: at least 4 characters, at most 64 KiB. It is never shown again.",
+        help_text="The value, with at least 4 characters and at most 64 KiB. It is never shown again.",
     )
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
 
@@ -121,7 +121,7 @@ class Secrets(ListedResource):
     @extend_schema(request=SecretUpdate, parameters=[IF_MATCH], responses=updated(SecretSerializer))
     @method_decorator(sensitive_variables())
     def partial_update(self, request: Request, name: str) -> Response:
-        """Set a new value or description of a secret."""
+        """Set a new value or a new description for a secret."""
         read = self.read(SecretUpdate, partial=True)
         with transaction.atomic():
             secret = self._locked()
@@ -132,7 +132,7 @@ class Secrets(ListedResource):
     def destroy(self, request: Request, name: str) -> Response:
         """Delete a secret.
 
-        Refused (409) while a schedule or template uses it.
+        The request is refused (409) while a schedule or template uses the secret.
         """
         with transaction.atomic():
             self._locked().remove(initiator=self.by, now=self.now)

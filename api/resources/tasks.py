@@ -41,26 +41,30 @@ VIEW = "execution.view_workertask"
 
 class TaskSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField(
-        source="key", help_text="The id of the task for all attempts, and its idempotency key."
+        source="key",
+        help_text="The id of the task, which is the same for all attempts and is also the idempotency key.",
     )
     name = serializers.CharField()
     step_type = serializers.CharField(source="step.step_type", default="")
     state = serializers.CharField(
-        help_text="`waiting`, `queued`, `processing` or `cancelling`; later the status of the last attempt."
+        help_text="`waiting`, `queued`, `processing` or `cancelling`. After the task has ended, the status "
+        "of its last attempt."
     )
     wait_reason = serializers.CharField(help_text="Why the task is not running yet, or which worker runs it.")
     execution = serializers.IntegerField(
-        source="execution_id", allow_null=True, help_text="The execution; null for a single job."
+        source="execution_id", allow_null=True, help_text="The id of the execution. Null for a single job."
     )
     pool = serializers.CharField()
     priority = serializers.IntegerField()
     position = serializers.IntegerField()
     attempt = serializers.IntegerField()
-    available_at = serializers.DateTimeField(help_text="The earliest time the task may start.")
+    available_at = serializers.DateTimeField(help_text="The earliest time at which the task can start.")
     created_at = serializers.DateTimeField()
     claimed_at = serializers.DateTimeField(allow_null=True)
     worker = serializers.UUIDField(source="worker_id", allow_null=True)
-    activity = serializers.IntegerField(source="activity_id", help_text="The activity of the last attempt.")
+    activity = serializers.IntegerField(
+        source="activity_id", help_text="The id of the activity of the last attempt."
+    )
 
 
 class TaskDetailSerializer(serializers.Serializer[Any]):
@@ -69,8 +73,10 @@ class TaskDetailSerializer(serializers.Serializer[Any]):
     state = serializers.CharField()
     is_final = serializers.BooleanField(source="last.is_final")
     wait_reason = serializers.CharField()
-    execution = serializers.IntegerField(allow_null=True, help_text="The execution; null for a single job.")
-    queued = TaskSerializer(allow_null=True, help_text="The queue entry; null once the task has ended.")
+    execution = serializers.IntegerField(
+        allow_null=True, help_text="The id of the execution. Null for a single job."
+    )
+    queued = TaskSerializer(allow_null=True, help_text="The queue entry. Null once the task has ended.")
     message = serializers.CharField(source="last.message")
     error = serializers.CharField(source="last.error")
     result = AnyJson(source="last.result")
@@ -78,7 +84,7 @@ class TaskDetailSerializer(serializers.Serializer[Any]):
 
 
 class TaskRecord:
-    """A task with its attempts, and with its queue entry as long as it has one."""
+    """A task with its attempts and, until the task ends, its queue entry."""
 
     def __init__(self, key: uuid.UUID) -> None:
         self.key = key
@@ -138,7 +144,9 @@ class ReorderResultSerializer(serializers.Serializer[Any]):
 class QueuedJobSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField(help_text="The id of the task.")
     state = serializers.CharField()
-    url = serializers.URLField(help_text="Where to follow the task; also in the header Location.")
+    url = serializers.URLField(
+        help_text="The URL at which to follow the task. It is also in the Location header."
+    )
 
 
 class QueuedJobsSerializer(serializers.Serializer[Any]):
@@ -204,7 +212,7 @@ class Tasks(ListedResource):
     def batch(self, request: Request) -> Response:
         """Queue several jobs at once.
 
-        If one job is invalid, none is queued.
+        If one job is invalid, no job is queued.
         """
         jobs = [named(job) for job in self.read(NewJobs)["jobs"]]
         return self.once(lambda: self._queue_all(jobs))
@@ -232,14 +240,14 @@ class Tasks(ListedResource):
     @extend_schema(request=Nothing, responses=performed(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def front(self, request: Request, id: str) -> Response:
-        """Move a task before all others of its pool and priority."""
+        """Move a task ahead of all other tasks with the same pool and priority."""
         self.read(Nothing)
         return self._change(self._record(), WorkerTask.move_to_front)
 
     @extend_schema(request=Nothing, responses=performed(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def back(self, request: Request, id: str) -> Response:
-        """Move a task behind all others of its pool and priority."""
+        """Move a task behind all other tasks with the same pool and priority."""
         self.read(Nothing)
         return self._change(self._record(), WorkerTask.move_to_back)
 
@@ -248,7 +256,7 @@ class Tasks(ListedResource):
     def hasten(self, request: Request, id: str) -> Response:
         """Start a delayed task without further delay.
 
-        Ends the delay before a retry, or the wait for `available_at`.
+        This ends the delay before a retry, or the wait for `available_at`.
         """
         self.read(Nothing)
         return self._change(self._record(), WorkerTask.hasten, why="is not delayed")
@@ -258,7 +266,7 @@ class Tasks(ListedResource):
     def reorder(self, request: Request) -> Response:
         """Move tasks to the front in the given order.
 
-        Only tasks of the same pool and priority change places.
+        All tasks must have the same pool and the same priority.
         """
         ids = self.read(TaskOrder)["ids"]
         return Response({"moved": WorkerTask.objects.reorder(ids, initiator=self.by, now=self.now)})
@@ -268,7 +276,7 @@ class Tasks(ListedResource):
     def cancel(self, request: Request, id: str) -> Response:
         """Cancel a single job.
 
-        A queued job is cancelled at once. A running job is asked to stop.
+        A queued job is cancelled immediately. A running job is asked to stop.
         """
         job, read = self._job(), self.read(Reason)
         if not job.cancel(initiator=self.by, now=self.now, reason=read["reason"]):
@@ -288,7 +296,7 @@ class Tasks(ListedResource):
         return accept_task(self, job.key)
 
     def _raise_for_job(self, jobs: list[dict[str, Any]]) -> None:
-        """Raise the error of the first invalid job under its number."""
+        """Raise the errors of the first invalid job, under the number of the job in the list."""
         if wrong := first_wrong(jobs, initiator=self.by, now=self.now):
             number, error = wrong
             raise serializers.ValidationError({"jobs": {str(number): errors_by_field(error)}}) from error
@@ -319,7 +327,9 @@ class Tasks(ListedResource):
         job = Job.find(key)
         if job is None:
             execution = TaskRecord(key).execution
-            raise Refused(f"This task is a step of execution {execution}. Cancel or retry the execution.")
+            raise Refused(
+                f"This task is a step of execution {execution}. Cancel or retry the execution instead."
+            )
         return job
 
     def _key(self) -> uuid.UUID:

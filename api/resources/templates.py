@@ -53,7 +53,7 @@ class TemplateUpdate(Strict[Any], serializers.ModelSerializer[TaskTemplate]):
     resources = WordsField(
         required=False,
         max_length=10,
-        help_text="The resources the step uses. Limits can restrict each of them.",
+        help_text="The resources that the step uses. Limits can restrict how many tasks use a resource.",
     )
 
     class Meta:
@@ -141,8 +141,8 @@ class Templates(ListedResource):
     def update(self, request: Request, pk: str) -> Response:
         """Replace a template.
 
-        Fields that are left out get their defaults. The name cannot be changed. Steps that use the template
-        change with it.
+        Fields that are left out get their defaults. The name cannot be changed. The change affects the steps
+        of all open schedules that use the template.
         """
         written = self.editable_body(read_only=("id", "token", "status", "used_by"))
         return self._edit(TaskTemplate().definition() | self.read(TemplateDefinition, written))
@@ -151,7 +151,7 @@ class Templates(ListedResource):
     def partial_update(self, request: Request, pk: str) -> Response:
         """Change fields of a template.
 
-        The steps of open schedules that use the template change with it.
+        The change affects the steps of all open schedules that use the template.
         """
         return self._edit(self.read(TemplateUpdate, partial=True))
 

@@ -32,9 +32,9 @@ VIEW = "api.view_apitoken"
 
 
 class TokenAccess(BasePermission):
-    """Access to one's own tokens for signed-in users, and for tokens with the scope “admin”."""
+    """Access for users with a browser session, and for tokens with the scope “admin”."""
 
-    message = "Managing tokens needs a token with the scope “admin”, or a signed-in browser session."
+    message = "To manage tokens, use a token with the scope “admin” or a signed-in browser session."
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
@@ -85,7 +85,8 @@ class NewToken(Strict[Any]):
     expires_at = serializers.DateTimeField(
         allow_null=True,
         default=None,
-        help_text="When the token expires. Null: never, or with the token used for this request.",
+        help_text="When the token expires. If null, it never expires, or expires together with the token "
+        "used for this request.",
     )
 
 
@@ -110,7 +111,7 @@ class Tokens(ListedResource):
     permission_classes = (TokenAccess,)
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("-id", "id")
-    # Needed for the tokens of other users only.
+    # These permissions are needed only for the tokens of other users.
     needs: ClassVar[Mapping[str, str]] = {
         "list": VIEW,
         "retrieve": VIEW,
@@ -132,9 +133,9 @@ class Tokens(ListedResource):
     def create(self, request: Request) -> Response:
         """Create a token for yourself.
 
-        The text of the token is in this response only. A token created with another token expires with that
-        one at the latest, and is revoked together with it. Idempotency keys are not supported, because the
-        response is not stored.
+        The token itself (`text`) is included only in this response. A token created with another token
+        expires no later than that token, and is revoked together with it. Idempotency keys are not supported,
+        because the response is not stored.
         """
         user: Any = request.user
         parent = request.auth if isinstance(request.auth, ApiToken) else None

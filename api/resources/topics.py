@@ -48,10 +48,10 @@ class TopicSerializer(serializers.ModelSerializer[Topic]):
         default=None,
         help_text="The workflow that declares the topic.",
     )
-    consumer = serializers.SerializerMethodField(help_text="The consumer of the topic; null if it has none.")
+    consumer = serializers.SerializerMethodField(help_text="The consumer of the topic. Null if it has none.")
     pending = serializers.SerializerMethodField(help_text="Number of waiting events, counted up to 1,000.")
     is_more = serializers.SerializerMethodField(
-        help_text="Whether the count stopped at its limit, so that more events are waiting than it shows."
+        help_text="Whether more events are waiting than were counted."
     )
     oldest_at = serializers.DateTimeField(
         allow_null=True, help_text="When the oldest waiting event was published."
@@ -72,7 +72,10 @@ class TopicSerializer(serializers.ModelSerializer[Topic]):
         )
         read_only_fields = fields
         extra_kwargs = {
-            "last_seq": {"help_text": "The number of the last event, which is how many were ever published."}
+            "last_seq": {
+                "help_text": "The sequence number of the last event, which is also the number of events ever "
+                "published."
+            }
         }
 
     @extend_schema_field(TopicConsumerSerializer(allow_null=True))
@@ -111,12 +114,14 @@ class Topics(ListedResource):
 class EventSerializer(serializers.ModelSerializer[Event]):
     topic = serializers.CharField(source="topic.slug")
     reserved_by = serializers.IntegerField(
-        source="reserved_by_id", allow_null=True, help_text="The run that reserved or consumed the event."
+        source="reserved_by_id",
+        allow_null=True,
+        help_text="The id of the run that reserved or consumed the event.",
     )
     created_by = serializers.IntegerField(
         source="created_by_id",
         allow_null=True,
-        help_text="The run that published the event; null if it was not published by a run.",
+        help_text="The id of the run that published the event. Null if it was not published by a run.",
     )
 
     class Meta:
@@ -137,7 +142,9 @@ class EventSerializer(serializers.ModelSerializer[Event]):
         )
         read_only_fields: tuple[str, ...] = fields
         extra_kwargs = {
-            "attempt": {"help_text": "Starts at 1 and grows each time the event is released for another try."}
+            "attempt": {
+                "help_text": "Starts at 1 and increases by 1 each time the event is released for another try."
+            }
         }
 
 
@@ -172,7 +179,7 @@ class NewEvents(NewEvent):
         max_length=LONGEST_ID,
         trim_whitespace=False,
         required=False,
-        help_text="Identifies the event in its topic. Needed if you send one event.",
+        help_text="Identifies the event in its topic. Required unless you send `events`.",
         error_messages={"required": NEEDED},
     )
     events = serializers.ListField(
@@ -180,7 +187,7 @@ class NewEvents(NewEvent):
         min_length=1,
         max_length=MOST_PUBLISHED,
         required=False,
-        help_text="A batch of events; either all are published or none. If several have the same "
+        help_text="A batch of events. Either all of them are published or none. If several have the same "
         "`message_id`, only the last one is used.",
     )
 
@@ -199,7 +206,7 @@ class PublishResultSerializer(serializers.Serializer[Any]):
     unchanged = serializers.IntegerField(
         help_text="Number of events left unchanged because they were already reserved, consumed or skipped."
     )
-    url = serializers.URLField(help_text="The events of the topic; also in the header Location.")
+    url = serializers.URLField(help_text="The URL of the topic's events. It is also in the Location header.")
 
 
 class EventFilters(Filters):
@@ -237,10 +244,10 @@ class TopicHistoryPages(HistoryPages):
 
 
 class EventsOfTopic(mixins.ListModelMixin, Resource):
-    """List the events of a topic, the newest first, without their payloads.
+    """List the events of a topic, newest first, without their payloads.
 
-    With a `status` other than `pending`, each page searches a limited part of the history. Such a page may be
-    short or empty and still have a `next`.
+    With a `status` other than `pending`, each page searches only a limited part of the history. Even a short
+    or empty page can then have a `next` link.
     """
 
     queryset = Event.objects.all()
@@ -289,7 +296,7 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
         return self.accepted(body, url=reverse("api:topic-event-list", args=[self.topic.slug]))
 
     def _publications(self, read: dict[str, Any]) -> list[Publication]:
-        """Return the events to publish; raise errors by field and, for several events, by number."""
+        """Return the events to publish, or raise the errors by field and, in a batch, by event number."""
         if "events" not in read:
             return [Publication.of(self.topic.slug, **read)]
         publications, errors = [], {}

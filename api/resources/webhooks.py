@@ -85,7 +85,7 @@ class CreatedWebhookSerializer(WebhookSerializer):
 
 class WebhookUpdate(Strict[Any]):
     name = serializers.CharField(max_length=100)
-    url = serializers.CharField(max_length=2_000, help_text="Where events are sent, by POST.")
+    url = serializers.CharField(max_length=2_000, help_text="The URL that receives the events by POST.")
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
     events = serializers.ListField(
         source="kinds",
@@ -96,7 +96,8 @@ class WebhookUpdate(Strict[Any]):
     schedules = serializers.ListField(
         child=serializers.IntegerField(),
         required=False,
-        help_text="Ids of schedules. If empty, events of all schedules are sent, and those without one.",
+        help_text="Ids of schedules. If empty, all events are sent, including those that do not concern a "
+        "schedule.",
     )
     failures = serializers.IntegerField(
         min_value=1,
@@ -108,7 +109,7 @@ class WebhookUpdate(Strict[Any]):
         min_value=1,
         max_value=MOST_AMONG,
         required=False,
-        help_text="Number of most recent executions among which `failures` are counted.",
+        help_text="Number of most recent executions in which failures are counted.",
     )
 
 
@@ -130,7 +131,9 @@ class DisableOptions(Strict[Any]):
 
 class AcceptedDeliverySerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(help_text="The id of the delivery.")
-    url = serializers.URLField(help_text="Where to follow the delivery; also in the header Location.")
+    url = serializers.URLField(
+        help_text="The URL at which to follow the delivery. It is also in the Location header."
+    )
 
 
 class WebhookFilters(Filters):
@@ -166,8 +169,8 @@ class Webhooks(ListedResource):
     def create(self, request: Request) -> Response:
         """Create a webhook.
 
-        The signing secret is in this response only. Idempotency keys are not supported, because the response
-        is not stored.
+        The signing secret is included only in this response. Idempotency keys are not supported, because the
+        response is not stored.
         """
         read = self.read(NewWebhook)
         try:
@@ -261,7 +264,7 @@ class Webhooks(ListedResource):
 
 
 def _field_errors(error: ValidationError | IntegrityError) -> serializers.ValidationError:
-    """Return the errors by API field names. The only rule about the whole endpoint concerns its name."""
+    """Return the errors by API field name. The only error without a field concerns the name."""
     if isinstance(error, IntegrityError):
         return serializers.ValidationError({"name": TAKEN})
     fields = {"kinds": "events", NON_FIELD_ERRORS: "name"}
@@ -299,7 +302,7 @@ class DeliveryTrySerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     seconds = serializers.FloatField()
     status = serializers.IntegerField(
-        allow_null=True, help_text="The HTTP status of the response; null without a response."
+        allow_null=True, help_text="The HTTP status of the response. Null if no response was received."
     )
     answer = serializers.CharField(help_text="The beginning of the response body.")
     error = serializers.CharField()
@@ -307,7 +310,7 @@ class DeliveryTrySerializer(serializers.Serializer[Any]):
 
 class DeliveryDetailSerializer(DeliverySerializer):
     body = serializers.SerializerMethodField(help_text="The content that is sent.")
-    log = DeliveryTrySerializer(many=True, help_text="The last tries, the newest last.")
+    log = DeliveryTrySerializer(many=True, help_text="The most recent tries, oldest first.")
 
     class Meta(DeliverySerializer.Meta):
         fields = (*DeliverySerializer.Meta.fields, "log", "body")

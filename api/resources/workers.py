@@ -23,7 +23,8 @@ VIEW = "execution.view_worker"
 
 class WorkerSerializer(serializers.ModelSerializer[Worker]):
     pools = serializers.ListField(
-        child=serializers.CharField(), help_text="The pools that the worker serves. Empty: all pools."
+        child=serializers.CharField(),
+        help_text="The pools that the worker serves. If empty, the worker serves all pools.",
     )
     busy = serializers.IntegerField(help_text="Number of seats in use.")
 
@@ -76,20 +77,22 @@ class PoolSerializer(serializers.Serializer[pools.Pool]):
         help_text="Number of tasks that these workers can run at once. Pools can share seats."
     )
     limit = serializers.IntegerField(
-        allow_null=True, help_text="The size of the limit `pool:<name>`; null without one."
+        allow_null=True, help_text="The size of the limit `pool:<name>`. Null if there is none."
     )
     processing = serializers.IntegerField(source="tasks.processing")
     queued = serializers.IntegerField(source="tasks.queued", help_text="Tasks that are ready to start.")
     delayed = serializers.IntegerField(
         source="tasks.delayed", help_text="Tasks that are queued for a later time."
     )
-    waiting = serializers.IntegerField(source="tasks.waiting", help_text="Tasks that wait for earlier steps.")
+    waiting = serializers.IntegerField(
+        source="tasks.waiting", help_text="Tasks that are waiting for earlier steps."
+    )
     oldest_wait_seconds = serializers.SerializerMethodField(
-        help_text="Waiting time of the oldest ready task."
+        help_text="How long the oldest ready task has been waiting."
     )
     reservation = serializers.ChoiceField(
         choices=["", "waiting", "running"],
-        help_text="The state of the direct request that has reserved a seat; empty without one.",
+        help_text="The state of the direct request that has reserved a seat. Empty if no seat is reserved.",
     )
 
     def get_oldest_wait_seconds(self, pool: pools.Pool) -> float:

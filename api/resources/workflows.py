@@ -59,7 +59,7 @@ class WorkflowSerializer(serializers.Serializer[Overview]):
         help_text="`running`: a run is active or will be retried; `stopped`: removed from the code.",
     )
     issue = serializers.CharField(
-        help_text="Why the workflow needs attention, and who can resolve it. Empty if it does not."
+        help_text="Why the workflow needs attention, and who can resolve the issue. Otherwise empty."
     )
     schedule = serializers.CharField(help_text="When the producers run, in words.")
     next_at = serializers.DateTimeField(
@@ -134,7 +134,9 @@ class WorkflowPauseOptions(Strict[Any]):
 class AcceptedWorkflowSerializer(serializers.Serializer[Any]):
     slug = serializers.CharField()
     status = serializers.ChoiceField(choices=SHOWN_STATUSES)
-    url = serializers.URLField(help_text="Where to follow the workflow; also in the header Location.")
+    url = serializers.URLField(
+        help_text="The URL at which to follow the workflow. It is also in the Location header."
+    )
 
 
 class AcceptedWorkflowRunSerializer(AcceptedWorkflowSerializer):
@@ -185,7 +187,7 @@ class Workflows(ListedResource):
     def run(self, request: Request, slug: str) -> Response:
         """Run all producers of a workflow now, one after the other.
 
-        Refused (409) while a run of the workflow is in progress or stuck.
+        The request is refused (409) while a run of the workflow is in progress or stuck.
         """
         workflow, _ = self.get_object(), self.read(Nothing)
         return self.once(lambda: self._run(workflow))
@@ -201,7 +203,7 @@ class Workflows(ListedResource):
     def pause(self, request: Request, slug: str) -> Response:
         """Pause a workflow.
 
-        No further runs start until it is resumed. A run in progress continues to its end.
+        No further runs start until the workflow is resumed. A run in progress continues to its end.
         """
         workflow, read = self.get_object(), self.read(WorkflowPauseOptions)
         if not workflow.pause(read["note"], initiator=self.by, now=self.now):

@@ -37,8 +37,8 @@ def test_a_body_that_cannot_be_read() -> None:
         ("{", "application/json", 400, "not valid JSON"),
         ("[1]", "application/json", 400, "must be a JSON object"),
         ('{"size": 1, "size": 2}', "application/json", 400, "appears twice"),
-        (b"\xff", "application/json", 400, "not UTF-8"),
-        (b" " * 1_048_577, "application/json", 400, "longer than 1,048,576 bytes"),
+        (b"\xff", "application/json", 400, "not valid UTF-8"),
+        (b" " * 1_048_577, "application/json", 400, "at most 1,048,576 bytes"),
         ("[" * 100_000, "application/json", 400, "nested too deeply"),
         ("a=1", "application/x-www-form-urlencoded", 415, "Unsupported media type"),
     ):

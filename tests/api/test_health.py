@@ -34,7 +34,10 @@ class TestHealth:
         with django_assert_max_num_queries(6):
             answer = Client().get("/api/v1/health/ready")
         assert (answer.status_code, answer.json()["status"]) == (200, "ready")
-        assert answer.json()["checks"]["workers"] == {"ok": True, "detail": "1 running, with 100 seats."}
+        assert answer.json()["checks"]["workers"] == {
+            "ok": True,
+            "detail": "Workers running: 1. Total seats: 100.",
+        }
 
     def test_each_check_says_what_is_missing_and_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
         make_worker(clock.now() - seconds(3600))

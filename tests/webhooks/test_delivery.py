@@ -118,7 +118,7 @@ def test_an_endpoint_that_has_failed_for_days_is_disabled_and_says_so() -> None:
     fail_for_good(endpoint, 1)
     endpoint = fresh(endpoint)
     assert (endpoint.status, endpoint.is_disabled_by_itself) == ("disabled", True)
-    assert endpoint.status_note == "The last 10 deliveries failed, and none succeeded for 3 days."
+    assert endpoint.status_note == "The last 10 deliveries failed, and none has succeeded for 3 days."
     notice = Activity.objects.get(operation="disable")
     assert (notice.target_type, notice.initiator_name) == ("endpoint", "webhooks")
     assert notice.message == endpoint.status_note

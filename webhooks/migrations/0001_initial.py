@@ -82,7 +82,7 @@ class Migration(migrations.Migration):
                     "succeeded_at",
                     models.DateTimeField(
                         editable=False,
-                        help_text="When a delivery last succeeded; before the first success, when it was enabled.",
+                        help_text="When a delivery last succeeded, or when the webhook was last enabled, if that is later.",
                     ),
                 ),
                 ("created_at", models.DateTimeField(editable=False)),
@@ -131,12 +131,16 @@ class Migration(migrations.Migration):
                 (
                     "note",
                     models.CharField(
-                        blank=True, help_text="Why the delivery ended without a try.", max_length=200
+                        blank=True,
+                        help_text="Why the delivery was given up, if not because all tries failed.",
+                        max_length=200,
                     ),
                 ),
                 (
                     "log",
-                    models.JSONField(blank=True, default=list, help_text="The last tries, the newest last."),
+                    models.JSONField(
+                        blank=True, default=list, help_text="The most recent tries, oldest first."
+                    ),
                 ),
                 (
                     "endpoint",

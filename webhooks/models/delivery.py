@@ -24,7 +24,7 @@ from webhooks.tries import MOST_TRIES, TryResult, next_try
 if TYPE_CHECKING:
     from .endpoint import Endpoint
 
-# Longer than a try can take: a sender that has not recorded the result by then is gone.
+# Longer than a try can take. A sender that has not recorded the result by then is considered lost.
 HOLD_SECONDS = 60
 TRIES_KEPT = 20
 
@@ -33,7 +33,7 @@ NewDelivery = tuple[int, str, str]
 
 
 class ClaimedDelivery(NamedTuple):
-    """A delivery claimed for one try. A result is accepted only if (id, tries) still match."""
+    """A delivery claimed for one try. Its result is accepted only if `id` and `tries` still match."""
 
     id: int
     key: uuid.UUID
@@ -55,7 +55,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def add(
         self, deliveries: Iterable[NewDelivery], *, now: datetime, key: uuid.UUID | None = None
     ) -> list[int]:
-        """Add deliveries to be sent at once and wake the senders; `key` is for a single delivery."""
+        """Add deliveries that are due now, and wake the senders. Pass `key` only with a single delivery."""
         rows: list[tuple[Any, ...]] = [(key or uuid.uuid4(), *delivery, []) for delivery in deliveries]
         same = {
             "status": Delivery.Status.PENDING,
@@ -71,7 +71,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return [pk for (pk,) in added]
 
     def claim(self, endpoint_id: int, *, limit: int, now: datetime) -> list[ClaimedDelivery]:
-        """Claim due deliveries by postponing their next try: if the sender dies, they are tried later."""
+        """Claim due deliveries by postponing their next try, so that they are retried if the sender dies."""
         at, hold = (
             connection.ops.adapt_datetimefield_value(time)
             for time in (now, now + timedelta(seconds=HOLD_SECONDS))
@@ -89,7 +89,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return [_claimed_delivery(row) for row in rows]
 
     def deliver(self, claimed: ClaimedDelivery, tried: TryResult, *, now: datetime) -> Delivery.Status | None:
-        """Record the result of a try and return the new status; None if another sender has claimed it."""
+        """Record the result of a try. Return the new status, or None if the claim is no longer valid."""
         at = None if tried.is_delivered else next_try(tried, left=claimed.tries_left, now=now)
         status = Delivery.Status.PENDING if at else Delivery.Status.FAILED
         if tried.is_delivered:
@@ -106,7 +106,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         )
 
     def give_up_hopeless(self, *, now: datetime) -> int:
-        """Fail the deliveries of disabled endpoints, and those whose sender was lost in the last try."""
+        """Fail the deliveries of disabled endpoints, and those whose sender was lost during the last try."""
         due = self.filter(next_try_at__lte=now)
         unsendable = due.exclude(endpoint__status="enabled").give_up("The webhook is disabled.", now=now)
         unheard = due.filter(tries_left=0).give_up("The worker was lost during the last try.", now=now)
@@ -131,7 +131,7 @@ class Delivery(models.Model):
         models.CASCADE,
         related_name="deliveries",
         db_index=False,
-        # A deleted endpoint must not make transactions fail that add deliveries.
+        # A transaction that adds a delivery must not fail if the endpoint has been deleted.
         db_constraint=False,
     )
     kind = models.CharField("event", max_length=40)
@@ -142,8 +142,12 @@ class Delivery(models.Model):
     next_try_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
-    note = models.CharField(max_length=200, blank=True, help_text="Why the delivery ended without a try.")
-    log = models.JSONField(default=list, blank=True, help_text="The last tries, the newest last.")
+    note = models.CharField(
+        max_length=200,
+        blank=True,
+        help_text="Why the delivery was given up, if not because all tries failed.",
+    )
+    log = models.JSONField(default=list, blank=True, help_text="The most recent tries, oldest first.")
 
     objects = DeliveryQuerySet.as_manager()
 
@@ -177,7 +181,7 @@ class Delivery(models.Model):
         return self.log[-1] if self.log else {}
 
     def redeliver(self, *, initiator: Initiator, now: datetime) -> None:
-        """Send the same id and body again, with a full set of tries."""
+        """Send the delivery again with the same id and body, and with a full set of tries."""
         with transaction.atomic():
             endpoint: Endpoint = self.endpoint
             if not endpoint.is_enabled:

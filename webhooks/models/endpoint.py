@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Listener(NamedTuple):
-    """The events that an enabled endpoint wants to receive."""
+    """An enabled endpoint and the events that it receives."""
 
     id: int
     kinds: frozenset[str]
@@ -68,12 +68,12 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
         return self.filter(is_failing | Q(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True))
 
     def listening(self) -> list[Listener]:
-        """Return the listeners. Raw SQL, because every transaction that ends work runs this query."""
+        """Return the listeners. This uses raw SQL because it runs in every transaction that ends work."""
         rows = fetch(f"SELECT id, kinds, schedules, failures, among FROM {LISTENING}", [])
         return [listener for row in rows if (listener := _listener_of(*row))]
 
     def with_next_try(self) -> list[tuple[Endpoint, datetime | None]]:
-        """Return endpoints, each with the time when its first delivery is due."""
+        """Return the endpoints, each with the time when its next try is due, or None."""
         pending = Delivery.objects.pending().filter(endpoint=OuterRef("pk")).order_by("next_try_at")
         rows: Any = self.annotate(next_try_at=Subquery(pending.values("next_try_at")[:1]))
         rows = rows.defer("kinds", "schedules")
@@ -137,7 +137,7 @@ class Endpoint(models.Model):
     failed_in_a_row = models.PositiveIntegerField(default=0, editable=False)
     succeeded_at = models.DateTimeField(
         editable=False,
-        help_text="When a delivery last succeeded; before the first success, when it was enabled.",
+        help_text="When a delivery last succeeded, or when the webhook was last enabled, if that is later.",
     )
     created_at = models.DateTimeField(editable=False)
 
@@ -186,7 +186,7 @@ class Endpoint(models.Model):
 
     @sensitive_variables()
     def rotate(self, *, initiator: Initiator, now: datetime, secret: str = "") -> str:
-        """Set a new secret and return it; for a day, deliveries are signed with both."""
+        """Set a new secret and return it. For a day, deliveries are signed with the old and the new one."""
         secret = _valid_secret(secret) or new_secret()
         with transaction.atomic():
             keys = keys_to_write_with()
@@ -198,7 +198,7 @@ class Endpoint(models.Model):
         return secret
 
     def enable(self, *, initiator: Initiator, now: datetime) -> bool:
-        """Enable the endpoint and reset its failures; return False if it was already enabled."""
+        """Enable the endpoint and reset its failures. Return False if it was already enabled."""
         fields = {"status_note": "", "is_disabled_by_itself": False, "failed_in_a_row": 0}
         with transaction.atomic():
             disabled = Endpoint.objects.filter(pk=self.pk, status=self.Status.DISABLED)
@@ -210,7 +210,7 @@ class Endpoint(models.Model):
     def disable(
         self, *, initiator: Initiator, now: datetime, note: str = "", by_itself: bool = False
     ) -> bool:
-        """Disable the endpoint and fail its pending deliveries; return False if it was not enabled."""
+        """Disable the endpoint and fail its pending deliveries. Return False if it was not enabled."""
         with transaction.atomic():
             enabled = Endpoint.objects.enabled().filter(pk=self.pk)
             if not enabled.update(
@@ -222,7 +222,7 @@ class Endpoint(models.Model):
         return True
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
-        """Delete the endpoint and its secret; its deliveries stay until they are old."""
+        """Delete the endpoint and its secret. Its deliveries are kept for the retention time."""
         with transaction.atomic():
             self._lock_and_refresh()
             self.status, self.token, self.old_token = self.Status.REMOVED, "", ""
@@ -231,7 +231,7 @@ class Endpoint(models.Model):
             Activity.objects.record("delete", self, initiator=initiator, now=now)
 
     def test(self, *, initiator: Initiator, now: datetime, key: str = "") -> Delivery:
-        """Send a test event and return its delivery; the same key returns the same delivery."""
+        """Send a test event and return its delivery. A repeated `key` returns the same delivery again."""
         delivery_key = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.pk}/{key}") if key else uuid.uuid4()
         with transaction.atomic():
             self._lock_and_refresh()
@@ -247,7 +247,7 @@ class Endpoint(models.Model):
 
     @sensitive_variables()
     def signing(self, now: datetime) -> list[str]:
-        """Return the current secrets, the newest first; raise Undecryptable if this host lacks the key."""
+        """Return the current secrets, newest first. Raise Undecryptable if this host lacks the key."""
         tokens = [self.token]
         if self.old_token and self.old_token_until is not None and now < self.old_token_until:
             tokens.append(self.old_token)
@@ -258,7 +258,7 @@ class Endpoint(models.Model):
         return [value for value in values if value is not None]
 
     def learn(self, tried: TryResult, *, has_failed: bool, now: datetime) -> None:
-        """Update the endpoint after a try; disable it if it is gone or has been failing for days."""
+        """Update the endpoint after a try. Disable it if the URL is gone or has been failing for days."""
         mine = Endpoint.objects.enabled().filter(pk=self.pk)
         if tried.is_delivered:
             stale = Q(failed_in_a_row__gt=0) | Q(succeeded_at__lt=now - timedelta(minutes=1))
@@ -283,7 +283,7 @@ class Endpoint(models.Model):
             "url": f"The URL {complaint}." if complaint else "",
             "kinds": _kinds_error(self.kinds),
             "schedules": _schedules_error(self.schedules),
-            "failures": f"Enter at most {self.among}, the number of executions to count."
+            "failures": f"Enter at most {self.among}, because only {self.among} executions are counted."
             if (self.failures or 0) > (self.among or 0)
             else "",
         }
@@ -301,7 +301,7 @@ class Endpoint(models.Model):
 
     def _hopeless_note(self, now: datetime) -> str:
         days = (now - self.succeeded_at).days
-        return f"The last {self.failed_in_a_row} deliveries failed, and none succeeded for {days} days."
+        return f"The last {self.failed_in_a_row} deliveries failed, and none has succeeded for {days} days."
 
 
 def _listener_of(pk: int, kinds: Any, schedules: Any, failures: int, among: int) -> Listener | None:
@@ -335,6 +335,6 @@ def _schedules_error(ids: Any) -> str:
     if not isinstance(ids, list) or not all(type(pk) is int for pk in ids):
         return "Enter a list of schedule ids."
     if len(ids) > MOST_SCHEDULES:
-        return f"Choose at most {MOST_SCHEDULES:,} schedules, or none for all. {len(ids):,} were given."
+        return f"Choose at most {MOST_SCHEDULES:,} schedules, or none to include all. You chose {len(ids):,}."
     missing = set(ids) - set(Schedule.objects.filter(pk__in=ids).values_list("pk", flat=True))
     return f"Schedule {min(missing)} does not exist." if missing else ""
