@@ -251,7 +251,10 @@ class Activities(ListedResource):
     def _retry(self, activity: Activity) -> Response:
         job = Job.find(activity.task_key) if activity.task_key else None
         if job is None:
-            raise Refused(f"“{activity.target_name}” is not a single job. Retry its execution instead.")
+            advice = " Retry its execution instead." if activity.operation == Activity.RUN else ""
+            raise Refused(
+                f"Only a single job can be retried here; “{activity.target_name}” is not one.{advice}"
+            )
         job.retry(initiator=self.by, now=self.now)
         return accept_task(self, job.key)
 

@@ -43,9 +43,12 @@ class JobFields(Strict[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if ("template" in attrs) == ("step_type" in attrs):
-            detail = "Send either “template” or “step_type”, not both."
-            raise serializers.ValidationError({"step_type": detail})
+        if "template" in attrs and "step_type" in attrs:
+            raise serializers.ValidationError(
+                {"step_type": "Send either “template” or “step_type”, not both."}
+            )
+        if "template" not in attrs and "step_type" not in attrs:
+            raise serializers.ValidationError({"step_type": "Send “template” or “step_type”."})
         return attrs
 
 

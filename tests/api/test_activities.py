@@ -16,7 +16,7 @@ from api.resources.activities import Activities
 from execution.loops.recorder import StepOutput, write
 from operations.initiator import Initiator
 from tests.api.calling import Caller, fields
-from tests.base import NOW, claim, end, enqueue, make_worker, run_until_idle, start, step
+from tests.base import NOW, claim, end, enqueue, make_schedule, make_worker, run_until_idle, start, step
 
 pytestmark = pytest.mark.django_db
 
@@ -85,8 +85,11 @@ class TestHistory:
         first = Activity.objects.get(target_name=function)
         answer = api.post(f"activities/{first.pk}/retry")
         assert (answer.status_code, answer.json()["id"]) == (202, str(task.key))
-        root = start().activity_id
-        assert api.post(f"activities/{root}/retry").status_code == 409
+        root = api.post(f"activities/{start().activity_id}/retry")
+        assert (root.status_code, "Retry its execution" in root.json()["detail"]) == (409, True)
+        created = Activity.objects.get(operation="create", target_id=make_schedule().pk)
+        change = api.post(f"activities/{created.pk}/retry")
+        assert (change.status_code, "execution" in change.json()["detail"]) == (409, False)
 
 
 class TestOutput:

@@ -46,6 +46,7 @@ class TestQueueing:
         api = Caller("Operator")
         make_template("Export")
         assert api.post("tasks", {"template": "Export"}).status_code == 202
+        assert fields(api.post("tasks", {})) == ["step_type"]
         refused = api.post("tasks", {"template": "Export", "config": {"function": "os.system"}})
         assert (refused.status_code, "“Export”" in refused.json()["detail"]) == (403, True)
         assert api.post("tasks", {"step_type": "python", "config": {}}).status_code == 403

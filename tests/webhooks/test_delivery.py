@@ -101,6 +101,9 @@ def test_nothing_goes_to_a_disabled_endpoint() -> None:
         delivery.redeliver(initiator=SOMEBODY, now=NOW)
     with pytest.raises(Refused, match="Enable it first"):
         endpoint.test(initiator=SOMEBODY, now=NOW)
+    fresh(endpoint).remove(initiator=SOMEBODY, now=NOW)
+    with pytest.raises(Refused, match="was deleted"):
+        fresh(delivery).redeliver(initiator=SOMEBODY, now=NOW)
     Delivery.objects.update(status="pending", next_try_at=NOW)  # written down at that moment
     assert Delivery.objects.give_up_hopeless(now=NOW) == 1
     assert fresh(delivery).status == "failed"

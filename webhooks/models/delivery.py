@@ -184,8 +184,10 @@ class Delivery(models.Model):
         """Send the delivery again with the same id and body, and with a full set of tries."""
         with transaction.atomic():
             endpoint: Endpoint = self.endpoint
+            if endpoint.status == endpoint.Status.REMOVED:
+                raise Refused(f"The webhook “{endpoint}” was deleted.")
             if not endpoint.is_enabled:
-                raise Refused(f"The webhook “{endpoint}” is {endpoint.status}. Enable it first.")
+                raise Refused(f"The webhook “{endpoint}” is disabled. Enable it first.")
             ended = Delivery.objects.filter(pk=self.pk).exclude(status=self.Status.PENDING)
             anew = {"tries_left": MOST_TRIES, "next_try_at": now, "ended_at": None, "note": ""}
             if not ended.update(status=self.Status.PENDING, **anew):
