@@ -52,7 +52,7 @@ LABELS = {
 }
 TONE_OF = {state: tone for tone, (_, states) in TONES.items() for state in states}
 NOTHING = "\N{EN DASH}"
-# From ten of the largest unit on, the smaller unit is left out; the exact time is in the tooltip.
+# With ten or more of the largest unit, the smaller unit is left out; the exact time is in the tooltip.
 TWO_UNITS_BELOW = 10
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -70,7 +70,7 @@ def badge(state: str, like: str = "") -> SafeString:
 
 @lru_cache(maxsize=256)
 def glyph(state: str) -> SafeString:
-    """Show a state as its glyph, with the word for screen readers and as tooltip."""
+    """Show a state as its glyph. The word is for screen readers, and the tooltip."""
     return format_html(
         '<span class="glyph tone-{}" title="{}" role="img" aria-label="{}">{}</span>',
         tone(state),
@@ -130,7 +130,7 @@ def span(length: timedelta | None) -> str:
 
 
 def _words(seconds: float, *, two_units_below: float = inf) -> str:
-    """Add the next smaller unit while the count of the largest one is below `two_units_below`."""
+    """Add the next smaller unit if the count of the largest one is below `two_units_below`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     counts = []
