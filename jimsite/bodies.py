@@ -42,7 +42,7 @@ class _Body:
         self.is_too_long = False
 
     async def receive(self) -> Message:
-        """Return the next message, or a disconnect if the body is too long, so that Django does not respond."""
+        """Return the next message, or a disconnect if the body is too long: Django then sends no response."""
         if not self.is_too_long:
             message = await self._receive()
             self._bytes += len(message.get("body", b""))
