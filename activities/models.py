@@ -379,7 +379,7 @@ class AttemptOutputQuerySet(models.QuerySet[Any]):
     """Output and items of running attempts, stored only while their worker still runs them."""
 
     def append(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, worker_id: UUID) -> set[int]:
-        """Insert rows that begin with an activity; return the activities whose rows were inserted."""
+        """Insert rows whose first value is an activity; return the activities whose rows were inserted."""
         written = insert_each(
             self.model,
             ("activity", *fields),

@@ -28,7 +28,7 @@ Row = list[Any]
 
 
 def together(*questions: Question) -> list[list[Any]]:
-    """Run all questions in one statement, and return the rows of each in their order.
+    """Run all queries in one statement, and return the rows of each query in their order.
 
     Rows are transferred as JSON, so that rows of different tables fit into one result. This does not work for
     exact decimals, durations and bytes.
@@ -46,7 +46,7 @@ def _compiler(question: Question) -> Any:
 
 
 def _statement(question: Question, compiler: Any) -> Statement | None:
-    """Return the statement of a question; None if Django knows that no rows match."""
+    """Return the statement of a query; None if Django knows that no rows match."""
     if isinstance(question, Statement):
         return question
     try:

@@ -86,7 +86,7 @@ def look_among(
     key: str = "pk",
     within: str = "",
 ) -> Part[M]:
-    """Search the next `reach` rows for the wanted ones. An index has the rows in the order of `key`."""
+    """Search the next `reach` rows for wanted ones. An index must have the rows in the order of `key`."""
     among: Any = rows.order_by(*filter(None, [within]), f"-{key}")
     if after is not None:
         among = among.filter(**{f"{key}__lt": after})
@@ -109,7 +109,7 @@ def _page(
 def _bounds(
     every: QuerySet[Any], key: str, by: str, since: datetime | None, until: datetime | None
 ) -> tuple[int, int]:
-    """Return the highest key, itself excluded, and the lowest key of the rows between these times."""
+    """Return the range of keys for rows between these times: the upper bound (excluded) and the lower."""
     newest = every.order_by(f"-{key}").values_list(key, flat=True)[:1]
     times = [at for at in (until and until + SLACK, since and since - SLACK) if at]
     ids, *firsts = together(newest, *(first_since(every.model, by, at) for at in times))

@@ -47,10 +47,10 @@ def update_those(
     where: str,
     asking: str,
 ) -> list[tuple[Any, ...]]:
-    """Do the same for the rows whose keys the statement `fence` returns, which also writes (PostgreSQL only).
+    """Update the rows whose keys the statement `fence` returns, all in one statement (PostgreSQL only).
 
-    The key is the first column of `fence`, and is named `pk`. Return the rows of `fence`, each preceded by
-    whether the row was changed, and by the value of the condition `asking`.
+    `fence` can write as well. Its first column, `pk`, is the key. Return the rows of `fence`, each preceded
+    by whether its row was changed, and by the value of the condition `asking`.
     """
     given = _given("postgresql", model, ("pk", *fields))
     listing, values = _listed_as_json(given, list(rows))
@@ -73,7 +73,7 @@ def insert_each(
     unless_known: bool = False,
     returning: str = "",
 ) -> list[tuple[Any, ...]]:
-    """Insert the rows for which `where` holds (`v` has their values); return some columns of them, in order.
+    """Insert the rows for which `where` holds (`v` has their values); return their columns `returning`.
 
     `same` has the fields with the same value in all rows. `unless_known` skips rows whose key exists already.
     """
@@ -91,7 +91,7 @@ def among(columns: str, values: Sequence[Any], *, kind: str = "bigint") -> tuple
     """Build the condition that `columns` (one, or several in parentheses) has one of these values.
 
     PostgreSQL gets arrays, so that the statement is the same for any number of values. SQLite has no arrays,
-    and would scan the table for a list of several columns, so the first one is compared on its own as well.
+    and would scan the table for a list of several columns, so the first one is also compared on its own.
     """
     is_single = not columns.startswith("(")
     if connection.vendor != "postgresql":
@@ -220,7 +220,7 @@ def naive(at: datetime) -> str:
 def written(at: datetime) -> str:
     """Return the time as text in UTC.
 
-    It is converted before the cache, because Python treats both passes of an hour in autumn as equal.
+    It is converted before the cached call, because Python treats both passes of an hour in autumn as equal.
     """
     return _written(at if at.tzinfo is UTC else at.astimezone(UTC))
 

@@ -1,4 +1,4 @@
-"""Reads files and standard input that users provide as text, or refuses them with a reason."""
+"""Reads files and standard input from users as text, or refuses them with a reason."""
 
 from __future__ import annotations
 

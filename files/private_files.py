@@ -23,7 +23,7 @@ def create_once(path: Path, content: str) -> None:
 
 
 def replace(path: Path, content: str) -> None:
-    """Replace the content. Only one process may do so at a time; it overwrites the draft of a killed one."""
+    """Replace the content. Only one process may do so at a time. The draft of a killed one is overwritten."""
     path = path.resolve()
     draft = path.with_name(f"{path.name}.draft")
     try:

@@ -78,7 +78,7 @@ def _held(user: User) -> QuerySet[Permission] | None:
 
 
 def _covers(request: HttpRequest, held: QuerySet[Permission] | None) -> bool:
-    """Return whether the current user has all of these permissions (None: those of a superuser)."""
+    """Return whether the current user has all of these permissions. None stands for a superuser's."""
     if request.user.is_superuser:
         return True
     return held is not None and not held.filter(pk__in=_beyond(request)).exists()

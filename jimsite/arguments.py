@@ -81,7 +81,7 @@ def instant(field: str, text: str, schedule: Schedule, *, now: datetime, at: tim
 
 
 def wall_or_instant(field: str, text: str, schedule: Schedule, *, now: datetime) -> datetime:
-    """Read a time as it was typed. Without an offset it stays naive: it might exist twice or not at all."""
+    """Read a time, naive if it has no offset, because a wall time might exist twice or not at all."""
     return clock_reading(field, _dated(text, schedule, now))
 
 

@@ -158,7 +158,7 @@ class Watch:
             self.console.print(line, soft_wrap=True)
 
     def _interrupted(self, execution_id: int) -> None:
-        """Leave the execution by raising CommandError, or cancel it; return to keep waiting for its end."""
+        """Cancel the execution, keep waiting, or raise CommandError to leave it, as the user chooses."""
         choice = "c" if self.cancels else self._choice(execution_id)
         if choice == "w":
             return

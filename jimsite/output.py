@@ -44,7 +44,10 @@ class Tail:
         return f"{self._names[line.activity_id]} │ " if self._is_root else ""
 
     def _sources(self) -> Sequence[Activity]:
-        """Return the attempts that are not read to the end. They are loaded before their lines, to miss none."""
+        """Return the attempts whose output is not read to the end.
+
+        They are loaded before their lines, so that no lines of an attempt that has ended are missed.
+        """
         self.last = Activity.objects.get(pk=self.last.pk)
         if not self._is_root:
             return [self.last]

@@ -70,7 +70,7 @@ JIM_MINIMUM_INTERVAL_SECONDS = environment.whole(
     about="Shortest allowed time between two runs of a schedule.",
 )
 JIM_BACKFILL_SLICE = environment.whole(
-    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many times a backfill adds in one go."
+    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many occurrences a backfill adds in one go."
 )
 JIM_OVERDUE_SECONDS = environment.seconds(
     "JIM_OVERDUE_SECONDS",

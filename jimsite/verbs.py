@@ -38,7 +38,7 @@ _QUESTION = re.compile(r"(^|(?<=[.;] ))[^.;?]*\?\s*$")
 
 @dataclass(frozen=True)
 class Target:
-    """How the objects of a verb are named on the command line, and found. `find` raises Refused."""
+    """What a verb acts on: its name and help text, and a function that finds it or raises Refused."""
 
     metavar: str
     help: str
@@ -220,5 +220,5 @@ def _also_take(own: CommandParser, parser: CommandParser) -> None:
 
 
 def _plain(words: str) -> str:
-    """Remove markup, which is meant for pages."""
+    """Return the message as plain text, without the markup that it has for pages."""
     return html.unescape(strip_tags(words)) if isinstance(words, SafeData) else str(words)

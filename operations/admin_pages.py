@@ -286,7 +286,7 @@ class OperationsAdmin(JimAdmin[M]):
     def _rehearse(
         self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
     ) -> list[str]:
-        """Describe what the operation would do to each target; return no texts if the answers are invalid."""
+        """Describe what the operation would do to each target; return nothing if an answer is invalid."""
         shown, now = [], clock.now()
         for target in targets:
             try:

@@ -67,7 +67,7 @@ class Operation(ABC, Generic[M]):
         """Perform the operation; raise Declined, or ValidationError if an answer is invalid."""
 
     def rehearse(self, target: M, *, answers: dict[str, Any], now: datetime) -> str:
-        """Describe what `perform` would do, as safe markup; raise the same errors."""
+        """Describe what `perform` would do, as safe markup; raise the same errors as `perform`."""
         return ""
 
     def ask(self, targets: Sequence[M], asked: QueryDict, given: QueryDict | None = None) -> forms.Form:

@@ -70,7 +70,7 @@ def badge(state: str, like: str = "") -> SafeString:
 
 @lru_cache(maxsize=256)
 def glyph(state: str) -> SafeString:
-    """Show a state as its glyph. The word is for screen readers, and the tooltip."""
+    """Show a state as its glyph, with its word as the tooltip and for screen readers."""
     return format_html(
         '<span class="glyph tone-{}" title="{}" role="img" aria-label="{}">{}</span>',
         tone(state),
@@ -89,7 +89,7 @@ def tone(state: str) -> str:
 
 
 def moment(at: datetime | None, *, now: datetime) -> SafeString:
-    """Show how far away a time is, with the exact time as tooltip."""
+    """Show how far away a time is, with the exact time as the tooltip."""
     if at is None:
         return SafeString(NOTHING)
     return format_html(
@@ -105,7 +105,7 @@ def exact(at: datetime, zone: tzinfo = UTC) -> str:
 
 
 def here(at: datetime) -> str:
-    """Format in the time zone of the page's reader; UTC outside of pages."""
+    """Format a time in the time zone of the page's reader, or in UTC outside of pages."""
     return exact(at, timezone.get_current_timezone())
 
 
@@ -122,7 +122,7 @@ def distance(at: datetime, *, now: datetime) -> str:
 
 
 def span(length: timedelta | None) -> str:
-    """Format a duration with its largest unit and the next smaller one, short ones more exactly."""
+    """Format a duration with its largest unit and the next smaller one, or with decimals if it is short."""
     if length is None:
         return NOTHING
     seconds = max(length.total_seconds(), 0)
@@ -148,7 +148,7 @@ def as_json(value: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """Start with a capital letter and end with a full stop."""
+    """Return the text with a capital letter at the start and a full stop at the end."""
     text = text.strip()
     text = f"{text[:1].upper()}{text[1:]}"
     return text if text.endswith((".", "?", "!")) else f"{text}."

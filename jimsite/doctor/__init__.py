@@ -36,7 +36,7 @@ def _has_error(findings: Iterable[Finding]) -> bool:
 
 
 def _run(check: Callable[..., Iterable[Finding]], *given: datetime) -> Iterator[Finding]:
-    """Run a check, and report its failure as a finding."""
+    """Yield the findings of a check; if the check raises an exception, yield a finding about that."""
     try:
         yield from check(*given)
     except AWAY as error:

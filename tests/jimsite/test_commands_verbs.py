@@ -414,7 +414,7 @@ class TestWebhooks:
         call_command(*self.NEW, "--schedule", "nightly", "--failures", "2", stdout=out, stderr=err)
         endpoint = Endpoint.objects.get()
         assert endpoint.signing(NOW) == [out.getvalue().removesuffix("\n")]
-        assert "“Chat” is added" in err.getvalue()
+        assert "“Chat” was added" in err.getvalue()
         assert (endpoint.name, endpoint.kinds, endpoint.failures) == ("Chat", ["execution.failed"], 2)
         assert endpoint.schedules == [Schedule.objects.get().pk]
         typed(monkeypatch, f"{SECRET}\n")

@@ -188,7 +188,7 @@ AILING: list[tuple[dict[str, Any], str, str, str]] = [
     ({"JIM_HEARTBEAT_URL": ""}, "note", "heartbeat", "No external monitoring service is configured"),
     ({"JIM_PWSH": "no-such-pwsh"}, "note", "powershell", "no step needs it"),
     ({"JIM_EXECUTABLE_FOLDERS": ["/nowhere"]}, "note", "JIM_EXECUTABLE_FOLDERS", "does not exist"),
-    ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot write to"),
+    ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot read and write"),
     ({"JIM_CONCURRENCY_POLICY": "no.such"}, "error", "check execution.E001", "no.such"),
 ]
 
@@ -255,7 +255,7 @@ def test_a_database_that_is_not_migrated() -> None:
     errors = [each.text for each in ailments() if each.subject == "migrations"]
     assert [text.partition(":")[0] for text in errors] == [
         "Not applied",
-        "The database is newer than this program",
+        "The database is newer than this version of JIM",
     ]
 
 

@@ -90,7 +90,7 @@ def _create(fields: dict[str, Any], now: datetime) -> Schedule:
 
 
 def put_files() -> int:
-    """Create files for the example workflow; the last one waits for its counterpart."""
+    """Create files for the example workflow; the last one has no counterpart yet."""
     inbox().mkdir(parents=True, exist_ok=True)
     missing = {name: text for name, text in FILES.items() if not (inbox() / name).exists()}
     for name, text in missing.items():

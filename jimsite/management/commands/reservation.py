@@ -10,7 +10,7 @@ from schedules.models import Refused
 
 
 def held_in(pool: str) -> Reservation:
-    """Find the live reservation of a pool, of which there is at most one."""
+    """Find the live reservation of a pool, which has at most one."""
     found = Reservation.objects.live().filter(pool=pool.strip()).first()
     if found is None:
         raise Refused(
