@@ -40,7 +40,7 @@ class Watch:
         self.changed = changed
         self.stopping = threading.Event()
         self.outage = Outage(
-            logger, "changes are not heard while the database is away, so loops poll for them"
+            logger, "notifications are not received while the database is away, so loops poll for changes"
         )
         self.thread = threading.Thread(target=self._run, name=f"watch-{channel}", daemon=True)
 

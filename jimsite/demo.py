@@ -62,7 +62,7 @@ def export(ctx: Context, directory: str) -> dict[str, int]:
 
 def confirm(ctx: Context, directory: str) -> str:
     ctx.wait(1.5)
-    ctx.write(f"{directory} has everything that was sent to it")
+    ctx.write(f"{directory} has received all changes")
     return "confirmed"
 
 
@@ -74,7 +74,7 @@ def tell(ctx: Context) -> str:
 
 def clean_up(ctx: Context) -> str:
     ctx.wait(0.3)
-    ctx.write("Removed what the import left behind")
+    ctx.write("Removed the import files")
     return "tidy"
 
 
@@ -222,7 +222,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Payroll export",
-            "description": "Is paused, with a note that gives the reason.",
+            "description": "A paused schedule. Its note gives the reason.",
             "spec": {"cron": ["30 6 * * mon-fri"], "time_zone": "America/New_York"},
             "paused": True,
             "note": "The bank is changing its file format this week.",
@@ -245,7 +245,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Order intake",
-            "description": "Sometimes takes longer than a minute. Times that pass meanwhile wait.",
+            "description": "Sometimes takes longer than a minute. Times that come due meanwhile wait.",
             "tags": ["finance"],
             "spec": {"every": [{"every": "1m", "offset": "10s"}]},
             "overlap": "buffer_all",

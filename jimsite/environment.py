@@ -158,7 +158,7 @@ def secret_key(*, data_dir: Path, about: str = "") -> str:
         raise ImproperlyConfigured(f"The secret key cannot be stored in {path}: {error.strerror}.") from None
     except given_files.Unfit as error:
         raise ImproperlyConfigured(
-            f"{path} {error}. Or delete the file to generate a new secret key."
+            f"{path} {error}. Alternatively, delete the file to generate a new secret key."
         ) from None
     if not key:
         raise ImproperlyConfigured(f"{path} is empty. Delete the file to generate a new secret key.")

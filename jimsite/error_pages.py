@@ -30,7 +30,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if (address := _without_slash(request)) is not None:
         return HttpResponsePermanentRedirect(address, preserve_request=True)
     reason = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
-    text = reason or "This page does not exist. Check the address, or go back to the overview."
+    text = reason or "This page does not exist. Check the address, or go to the home page."
     return _answer(request, 404, "Not found", text)
 
 

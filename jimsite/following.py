@@ -139,7 +139,7 @@ class Watch:
         title = Text(f"{progress.execution}  ", style="bold") + state(progress.execution.state)
         room = max(self.console.height - LINES_AROUND_STEPS, LEAST_STEPS_SHOWN)
         steps = progress.table(width=self.console.width, most=room)
-        return Group(title, steps, Text(f"{progress.sentence()}. Ctrl-C to leave."))
+        return Group(title, steps, Text(f"{progress.sentence()}. Press Ctrl-C to leave."))
 
     def _tell_news(self, progress: Snapshot) -> None:
         """Print a line for each step that has begun or ended."""

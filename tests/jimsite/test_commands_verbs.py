@@ -458,7 +458,7 @@ class TestWebhooks:
         said("webhook", "redeliver", str(row["id"]))
         assert Delivery.objects.get().status == "pending"
         assert refusal("webhook", "redeliver", "x") == (
-            "Delivery “x” was not found. Use “webhook deliveries” to list them with their numbers."
+            "Delivery “x” was not found. Use “webhook deliveries” to list deliveries with their numbers."
         )
 
     WRONG = [
@@ -503,7 +503,7 @@ def test_a_seat_is_listed_and_released() -> None:
     assert "was released" in said("reservation", "release", "reports", "--yes", "--reason", "stuck")[0]
     assert fresh(reservation).state == "released"
     assert refusal("reservation", "release", "reports", "--yes") == (
-        "No direct request holds a seat of pool “reports”. Use “reservation list” to see them all."
+        "No direct request holds a seat of pool “reports”. Use “reservation list” to list the reservations."
     )
 
 

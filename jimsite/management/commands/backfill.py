@@ -60,7 +60,7 @@ class Command(JimCommand):
         if not survey.total:
             self.say(f"Dry run: “{schedule}” has no times in this range.")
         elif not survey.chosen:
-            self.say(f"Dry run: of {counted(survey.total, 'time')} of “{schedule}”, none would be started.")
+            self.say(f"Dry run: none of {counted(survey.total, 'time')} of “{schedule}” would be started.")
         else:
             self.say(f"Dry run: {times} of “{schedule}” would be started.")
         for at in survey.times:

@@ -14,7 +14,8 @@ def held_in(pool: str) -> Reservation:
     found = Reservation.objects.live().filter(pool=pool.strip()).first()
     if found is None:
         raise Refused(
-            f"No direct request holds a seat of pool “{pool}”. Use “reservation list” to see them all."
+            f"No direct request holds a seat of pool “{pool}”. Use “reservation list” to list the "
+            "reservations."
         )
     return found
 

@@ -40,7 +40,8 @@ def delivery_called(text: str) -> Delivery:
     found = None if number is None else rows.filter(pk=number).first()
     if found is None:
         raise Refused(
-            f"Delivery “{text}” was not found. Use “webhook deliveries” to list them with their numbers."
+            f"Delivery “{text}” was not found. Use “webhook deliveries” to list deliveries with their "
+            "numbers."
         )
     return found
 
@@ -63,7 +64,8 @@ class Command(VerbsCommand):
         yield Verb("edit", "Change a webhook; settings that are not given are kept.", self.edit, _ask_edit)
         yield Verb(
             "rotate",
-            "Replace the signing secret and print the new one to standard output. Both are used for one day.",
+            "Replace the signing secret and print the new one to standard output. For one day, deliveries "
+            "are signed with both.",
             self.rotate,
             _ask_rotate,
         )
