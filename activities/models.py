@@ -251,7 +251,7 @@ class Activity(models.Model):
     OPEN = (Status.PENDING, Status.IN_PROGRESS)
     FAILURES = (Status.FAILED_WITH_ERROR, Status.COMPLETE_WITH_ERROR, Status.CANCELLED)
     RUN = "run"
-    # The field values of a run that has not said anything yet.
+    # The field values of a run that has not produced any output yet.
     UNSAID = {
         "operation": RUN,
         "attempt": 1,
@@ -313,7 +313,7 @@ class Activity(models.Model):
                 condition=Q(parent__isnull=False),
             ),
             models.Index(fields=["retry_of"], name="activity_retry_of", condition=Q(retry_of__isnull=False)),
-            # Without attempts, which are found by their task's key.
+            # Excludes attempts, which are found by their task's key.
             models.Index(
                 fields=["target_type", "target_id", "-id"],
                 name="activity_of_target",
