@@ -109,7 +109,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
         return activity.finality or NOTHING
 
     def target(self, activity: Activity) -> SafeString | str:
-        """Link to the target if it has a page in the admin."""
+        """Return a link to the target if it has an admin page, else its name."""
         name = f"{activity.target_name} ({type_in_words(activity.target_type)})"
         for app in ("schedules", "execution", "workflows", "webhooks"):
             try:
@@ -185,7 +185,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
 
 
 def type_in_words(target_type: str) -> str:
-    """Return the name that people know a target type by; step types keep their name."""
+    """Return the display name of a target type; step types are returned unchanged."""
     return _row_names().get(target_type, target_type)
 
 

@@ -52,7 +52,7 @@ _OPEN = "t.status IN ('pending', 'in_progress')"
 
 class ActivityQuerySet(models.QuerySet["Activity"]):
     def seen_by(self, may: Callable[[str], bool]) -> ActivityQuerySet:
-        """Leave out records that this reader may not see; `may` tells whether they have a permission."""
+        """Leave out records that the reader may not see; `may` checks whether they have a permission."""
         hidden = sorted(kind for kind, permission in RESTRICTED.items() if not may(permission))
         return self.exclude(target_type__in=hidden) if hidden else self
 
@@ -62,7 +62,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def add(
         self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, status: str, now: datetime
     ) -> list[int]:
-        """Insert runs in one statement and return their ids in the same order."""
+        """Insert activities of runs in one statement, and return their ids in the same order."""
         same = Activity.UNSAID | {"status": status, "created_at": now}
         same |= {"executed_at": now} if status == Activity.Status.IN_PROGRESS else {}
         return [pk for (pk,) in insert_each(Activity, fields, rows, same=same, returning="id")]
@@ -77,13 +77,13 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def unbegin(self, ids: Sequence[int]) -> int:
-        """Make attempts pending again that were claimed but whose step never started."""
+        """Make attempts pending again if they were claimed but their step never started."""
         return self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS).update(
             status=Activity.Status.PENDING, worker_id=None, executed_at=None
         )
 
     def put_off(self, rows: Sequence[tuple[int, datetime, str]]) -> set[int]:
-        """Make attempts pending that continue later, given as (activity, begun, message)."""
+        """Make attempts that continue later pending again. Each is given as (activity, begun, message)."""
         return update_each(
             Activity,
             ("status", "worker_id", "executed_at", "message"),
@@ -105,7 +105,10 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def finish_those(
         self, endings: Sequence[Ending], *, fence: str, params: Sequence[Any]
     ) -> list[Sequence[Any]]:
-        """Finish the activities that a fence lets pass, in one statement on PostgreSQL; return its rows."""
+        """Finish the activities that the fence returns, in one statement (PostgreSQL only).
+
+        Return the rows of the fence without their first column, the activity.
+        """
         found = update_those(
             Activity,
             Ending._fields[1:],
@@ -127,12 +130,12 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def hold(self, ids: Iterable[int], *, worker_id: UUID) -> None:
-        """Lock the attempts that the worker still runs, so that they do not end meanwhile."""
+        """Lock the attempts that the worker still runs, so that they do not end in the meantime."""
         mine = self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS, worker_id=worker_id)
         list(mine.lock().values_list("pk"))
 
     def tell_progress(self, rows: Sequence[tuple[int, int, int | None, str]], *, worker_id: UUID) -> set[int]:
-        """Store (activity, done, total, message); return the attempts that this worker still runs."""
+        """Store (activity, done, total, message); return the activities that the worker still runs."""
         return update_each(
             Activity,
             ("progress_done", "progress_total", "message"),
@@ -142,23 +145,23 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def close(self, *, status: str, message: str, now: datetime) -> int:
-        """End all open activities of this queryset alike. Only the caller may be writing them."""
+        """End all open activities of this queryset in the same way. Only the caller may write to them."""
         ids = list(self.open().values_list("pk", flat=True))
         return self._close(ids, status=status, message=message, now=now)
 
     def close_lines(
         self, lines: Sequence[tuple[int, int]], *, status: str, message: str, now: datetime
     ) -> int:
-        """End open activities of plan lines, given as (activity of the execution, line)."""
+        """End the open activities of plan lines, each given as (activity of the execution, line)."""
         theirs, params = among("(parent_id, line)", lines)
-        # The expression keeps PostgreSQL from using the index of all open activities, which may be 100,000.
+        # The concatenation keeps PostgreSQL from using the index of open activities, which may be huge.
         open_ones = f"{theirs} AND status || '' IN ('pending', 'in_progress')"
         ids = [pk for (pk,) in fetch(f"SELECT id FROM activities_activity WHERE {open_ones}", params)]
         return self._close(ids, status=status, message=message, now=now)
 
     def _close(self, ids: Sequence[int], *, status: str, message: str, now: datetime) -> int:
         closed = Activity.objects.open().filter(pk__in=ids)
-        # While this transaction waited for the lock, after reading the clock, an activity may have begun.
+        # An activity may have begun after the clock was read, while this transaction waited for the lock.
         ended = Greatest(Value(now, models.DateTimeField()), Coalesce("executed_at", "created_at"))
         count = closed.update(status=status, message=message, finished_at=ended) if ids else 0
         if count:
@@ -209,7 +212,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         activities_finished.send(Activity, ids=[pk for (pk,) in made], operation=operation)
 
     def record_ended(self, activities: Sequence[Activity]) -> None:
-        """Store activities of work that ended without having run."""
+        """Store activities of work that ended without being run."""
         if activities:
             made = self.bulk_create(activities)
             activities_finished.send(Activity, ids=[activity.pk for activity in made])
@@ -220,7 +223,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def prune_single(self, *, before: datetime, limit: int) -> int:
         """Delete all attempts of single jobs whose last attempt is old.
 
-        They are deleted together, as the first attempt holds the use of the job's idempotency key.
+        They are deleted together, because the first attempt keeps the job's idempotency key in use.
         """
         ended = self.filter(operation=Activity.RUN, parent=None, execution=None, retries=None)
         old = list(ended.filter(finished_at__lt=before).values_list("pk", "task_key")[:limit])
@@ -248,7 +251,7 @@ class Activity(models.Model):
     OPEN = (Status.PENDING, Status.IN_PROGRESS)
     FAILURES = (Status.FAILED_WITH_ERROR, Status.COMPLETE_WITH_ERROR, Status.CANCELLED)
     RUN = "run"
-    # The values of a run without output.
+    # The field values of a run that has not produced any output yet.
     UNSAID = {
         "operation": RUN,
         "attempt": 1,
@@ -310,7 +313,7 @@ class Activity(models.Model):
                 condition=Q(parent__isnull=False),
             ),
             models.Index(fields=["retry_of"], name="activity_retry_of", condition=Q(retry_of__isnull=False)),
-            # Attempts are found by their task's key.
+            # Excludes attempts, which are found by their task's key.
             models.Index(
                 fields=["target_type", "target_id", "-id"],
                 name="activity_of_target",
@@ -348,11 +351,11 @@ class Activity(models.Model):
 
     @property
     def finality(self) -> str:
-        """Say that the step failed and will not be retried; else empty."""
+        """Return a sentence if the step failed permanently, else an empty string."""
         if not self.permanently_failed:
             return ""
         if self.attempt == 1:
-            return "Failed permanently. It is not retried automatically."
+            return "Failed permanently. The step will not be retried automatically."
         return f"Failed permanently after {self.attempt} attempts."
 
     @property
@@ -376,7 +379,7 @@ class AttemptOutputQuerySet(models.QuerySet[Any]):
     """Output and items of running attempts, stored only while their worker still runs them."""
 
     def append(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, worker_id: UUID) -> set[int]:
-        """Insert rows that begin with their activity; return the activities that accepted them."""
+        """Insert rows whose first value is an activity; return the activities whose rows were inserted."""
         written = insert_each(
             self.model,
             ("activity", *fields),
@@ -394,7 +397,7 @@ def _worker(worker_id: UUID) -> Any:
 
 
 class ActivityItem(models.Model):
-    """One object's outcome inside an activity."""
+    """The outcome of one object that an activity worked on."""
 
     class Outcome(models.TextChoices):
         OK = "ok"

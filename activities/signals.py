@@ -1,4 +1,4 @@
-"""The signals of the activity record. Receivers run inside the transaction and may only insert."""
+"""Signals about activities. Receivers run inside the transaction and may only insert rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from django.dispatch import Signal
 
 # ids: the activities that have just ended; operation: their operation, if they are not runs;
-# is_heard: False if certainly no app listens.
+# is_heard: False if it is certain that no app listens.
 activities_finished = Signal()
 
-# events: a sequence of `Event`, for what happens without an activity that ends; is_heard: as above.
+# events: a sequence of `Event`, for changes that do not end an activity; is_heard: as above.
 noticed = Signal()
 
 # Conditions in SQL that are true if an app listens.
@@ -27,7 +27,7 @@ def listener_condition() -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened. `data` holds ids of stored rows, and what is not stored elsewhere."""
+    """Something that happened. `data` has ids of stored rows, and values that are not stored elsewhere."""
 
     kind: str
     at: datetime

@@ -40,7 +40,10 @@ class Transcript:
         return cls(with_output[-MOST_ATTEMPTS:], stream, text)
 
     def lines(self, *, after: Mapping[int, int] | None = None, to: int | None = None) -> list[OutputLine]:
-        """Return the last lines by time, after the known line of each attempt and up to number `to`."""
+        """Return the last lines by time. `after` has the number of the last known line of each attempt.
+
+        `to` is the highest line number to return.
+        """
         wanted = Q()
         for attempt in self.attempts:
             known, last = (after or {}).get(attempt.pk, 0), min(attempt.last_line, to or attempt.last_line)

@@ -1,4 +1,7 @@
-"""The operations and target types by which activities are filtered. Each app's `operations` adds its own."""
+"""The operations and target types by which activities can be filtered.
+
+The `operations` module of each app adds its own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _targets: list[Callable[[], Iterable[str]]] = []
 
 
 def add(*operations: str, targets: Callable[[], Iterable[str]] = tuple) -> None:
-    """Add names of operations, and the types of their targets."""
+    """Add the names of operations, and the types of their targets."""
     _operations.update(operations)
     _targets.append(targets)
 

@@ -74,9 +74,10 @@ QUICK = Sizes(
 
 @dataclass(frozen=True)
 class Measure:
-    """A function of bench/measures.py.
+    """A measurement, which is a function of bench/measures.py.
 
-    Long ones, and those that take the median of many, are not repeated; a quick run has one of each kind.
+    Long measurements, and those that take the median of many values, are not repeated. A quick run has one
+    measurement of each kind.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Fills a database like that of a team after years; PostgreSQL generates the rows, which saves weeks."""
+"""Fills a database like that of a team after years. PostgreSQL generates the rows; real runs take weeks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _define() -> Schedule:
 
 
 def _copy_schedules(first: Schedule, count: int) -> None:
-    """Copy the schedule under other names; each tenth is paused, each seventh fails."""
+    """Copy the schedule under other names; every tenth is paused, every seventh fails."""
     own = ("id", "name", "status", "pause_note", "last_outcome", "next_run_at", "started_count")
     same = ", ".join(str(field.column) for field in Schedule._meta.concrete_fields if field.column not in own)
     _run(
@@ -147,7 +147,7 @@ def _add_history(size: Large) -> None:
 
 
 def _add_runs(size: Large) -> None:
-    """Add as many workflow runs as executions, and twice as many events; each hundredth is pending."""
+    """Add as many workflow runs as executions, and twice as many events; every hundredth is pending."""
     from .flows.workflows import Switchboard
 
     deploy(Definitions.of([Switchboard]), initiator=BY, now=clock.now())

@@ -63,7 +63,7 @@ def create_schedules(count: int, *, steps: Sequence[dict[str, Any]], first: int 
 
 
 def make_due(due_at: datetime) -> None:
-    """Make all schedules due at this second, with two rules from which their next time is found."""
+    """Make all schedules due at this second, each with two rules that determine its next time."""
     second = due_at.hour * 3600 + due_at.minute * 60 + due_at.second
     spec = _spec(0, due_at) | {"every": [{"every": 86_400, "offset": second}]}
     Schedule.objects.update(spec=spec, next_run_at=due_at, processed_until=due_at - timedelta(seconds=1))
@@ -71,7 +71,7 @@ def make_due(due_at: datetime) -> None:
 
 
 def make_missed(times: int, *, now: datetime) -> None:
-    """Let all schedules be due every minute with this many unrecorded times that may still start."""
+    """Make all schedules due every minute, each with this many unrecorded times that can still start."""
     Schedule.objects.update(
         spec={"every": ["1m"]},
         catch_up_seconds=None,
@@ -81,7 +81,7 @@ def make_missed(times: int, *, now: datetime) -> None:
 
 
 def create_live(count: int) -> list[Schedule]:
-    """Create schedules that start every two seconds even if the one before has not ended, to see how late."""
+    """Create schedules that start every two seconds, even during an execution, to measure their delay."""
     return [_define(f"Live {number}", {"every": ["2s"]}, overlap="allow_all") for number in range(count)]
 
 
@@ -114,7 +114,7 @@ def live_occurrences(since: datetime, until: datetime) -> OccurrenceQuerySet:
 
 
 def is_over(live: OccurrenceQuerySet, planned: int) -> bool:
-    """Tell whether all occurrences are there and settled, and no execution is running."""
+    """Return whether all occurrences exist and are settled, and no execution is running."""
     decided = live.exclude(status=Occurrence.Status.PENDING).count()
     return decided >= planned and not live.filter(execution__status="in_progress").exists()
 

@@ -113,7 +113,7 @@ def drain_limited(sizes: Sizes) -> list[Reading]:
 
 
 def drain_seats(sizes: Sizes) -> list[Reading]:
-    """Measure the same number of seats instead of a limit."""
+    """Measure as many seats as the limit allows tasks, instead of the limit."""
     return [Reading("drain_seats", _drain_seats(sizes.napping, "nap"), "tasks/s")]
 
 
@@ -245,7 +245,7 @@ def idle(sizes: Sizes) -> list[Reading]:
 
 
 def claim(sizes: Sizes) -> list[Reading]:
-    """Measure claims on full tables without statistics, as in a burst."""
+    """Measure claims from full tables without statistics, as after a burst of tasks."""
     tables = [model._meta.db_table for model in (WorkerTask, Activity)]
     if connection.vendor == "postgresql":
         for table in tables:

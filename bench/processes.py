@@ -34,7 +34,7 @@ def launch(
 ) -> subprocess.Popen[str]:
     """Start a process that gets the signal `end_by` when this process ends.
 
-    With `own_session`, a Ctrl-C at the terminal does not reach it, only the process that can end it cleanly.
+    With `own_session`, a Ctrl-C in the terminal reaches only this process, which can end the other cleanly.
     """
     return subprocess.Popen(
         command,

@@ -59,7 +59,7 @@ class Results(dict[Key, Result]):
         return {key: result.failure for key, result in self.items() if result.failure}
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the numbers as JSON; a failed one has no value."""
+        """Return the numbers in a form that JSON can hold; a failed one has no value."""
         return [
             {"metric": key.metric, "database": key.database, "value": result.value, "unit": result.unit}
             | ({"peer": key.peer} if key.peer else {})

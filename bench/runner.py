@@ -126,7 +126,7 @@ def open_databases(
 
 
 def end_in_order() -> None:
-    """Let a process that is told to end stop what it has started first, and ignore a second signal."""
+    """End on a signal only after stopping the processes that were started; ignore a second signal."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -73,7 +73,7 @@ def next_time(sizes: Sizes) -> list[Reading]:
 
 
 def settle_missed(sizes: Sizes) -> list[Reading]:
-    """Measure the ticks of a scheduler that comes back after a day, on its own loop."""
+    """Measure the ticks of a scheduler that returns after a day, in its own loop."""
     now = clock.now().replace(second=0, microsecond=0)
     create_schedules(sizes.missed_schedules, steps=[step()])
     tick(now)
@@ -124,7 +124,7 @@ class CatchingUp:
 
 
 def _next_microseconds(spec: Spec, count: int) -> float:
-    """Return the time per call at instants over a year whose holidays and clock changes are known."""
+    """Return the time per call, at instants of a year whose holidays and clock changes are already cached."""
     golden = 0.618034
     instants = [START + timedelta(seconds=int(number * golden % 1 * YEAR_SECONDS)) for number in range(count)]
     times = []

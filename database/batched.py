@@ -1,4 +1,4 @@
-"""Several questions in one statement, for what is asked again and again."""
+"""Runs several queries as one statement, for data that is read very often."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .statements import fetch, kind_of
 
 
 class Statement(NamedTuple):
-    """A question without a model: its rows are lists, with times and keys as the database writes them."""
+    """A query without a model. Its rows are lists, with times and UUIDs as the database writes them."""
 
     sql: str
     params: Sequence[Any]
@@ -28,9 +28,10 @@ Row = list[Any]
 
 
 def together(*questions: Question) -> list[list[Any]]:
-    """Return the rows of each question, in its order. Rows travel as JSON, which all tables can be read as.
+    """Run all queries in one statement, and return the rows of each query in their order.
 
-    Not for fractions that have to be exact, for durations and for bytes.
+    Rows are transferred as JSON, so that rows of different tables fit into one result. This does not work for
+    exact decimals, durations and bytes.
     """
     compilers = [_compiler(each) for each in questions]
     rows = _rows([_statement(each, by) for each, by in zip(questions, compilers, strict=True)])
@@ -45,7 +46,7 @@ def _compiler(question: Question) -> Any:
 
 
 def _statement(question: Question, compiler: Any) -> Statement | None:
-    """None: it is known that there are none."""
+    """Return the statement of a query; None if Django knows that no rows match."""
     if isinstance(question, Statement):
         return question
     try:
@@ -72,13 +73,16 @@ def _rows(statements: Sequence[Statement | None]) -> list[list[Row]]:
 
 
 def _json(number: int, columns: Sequence[str]) -> str:
-    """PostgreSQL's functions take a hundred arguments at most, but know what a row is."""
+    """Return an expression that turns a row into JSON.
+
+    PostgreSQL's functions take at most 100 arguments, but one of them converts a whole row.
+    """
     is_postgresql = connection.vendor == "postgresql"
     return f"CAST(row_to_json(q{number}) AS text)" if is_postgresql else f"json_array({', '.join(columns)})"
 
 
 def _objects(question: QuerySet[Any], compiler: Any, rows: list[Row]) -> list[Any]:
-    """As the question makes them of what it is answered."""
+    """Turn rows into the objects that the queryset would return."""
     if not rows:
         return []
     if connection.vendor == "postgresql":

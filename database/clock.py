@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from text.words import span
 
-# More than that confuses people who compare logs, and programs that compare times.
+# A larger difference confuses people who compare logs, and programs that compare times.
 MOST_SKEW = timedelta(seconds=1)
 SYNC_SECONDS = 30.0
 QUICK_SECONDS = 0.02
@@ -19,9 +19,9 @@ _synced: tuple[float, datetime] | None = None
 
 
 def now() -> datetime:
-    """Return the database's time, carried forward between looks by this process's monotonic clock.
+    """Return the database's time. Between queries, this process's monotonic clock carries it forward.
 
-    SQLite lives in this process, so its clock is ours.
+    SQLite runs in this process, so its clock is that of the host.
     """
     if connection.vendor == "postgresql" and (
         _synced is None or time.monotonic() - _synced[0] > SYNC_SECONDS
@@ -31,7 +31,7 @@ def now() -> datetime:
 
 
 def estimate() -> datetime:
-    """Return the same without asking the database, for threads that should not open a connection."""
+    """Return the same time as `now` without a query, for threads that should not open a connection."""
     if _synced is None:
         return timezone.now()
     at, then = _synced
@@ -39,7 +39,7 @@ def estimate() -> datetime:
 
 
 def skew() -> timedelta | None:
-    """How far this host's clock is ahead of the database's, by the last look; None where they are one."""
+    """Return how far this host's clock is ahead of the database's; None if that was not measured."""
     return None if _synced is None else timezone.now() - estimate()
 
 
@@ -51,11 +51,14 @@ def trouble(ahead: timedelta) -> str:
 
 
 def sync() -> None:
-    """Ask again if the answer took long: a process that was stopped while asking would be late ever since."""
+    """Read the database's clock, and read it again if that took long.
+
+    Otherwise, a process that was suspended while it waited would be late until the next call.
+    """
     global _synced
     if connection.vendor != "postgresql":
         return
-    connection.ensure_connection()  # which may take long, and would count as the way there
+    connection.ensure_connection()  # connecting can take long, and must not count as part of the query
     looks = [_look()]
     while looks[-1][0] > QUICK_SECONDS and len(looks) < LOOKS:
         looks.append(_look())
@@ -64,7 +67,7 @@ def sync() -> None:
 
 
 def _look() -> tuple[float, float, datetime]:
-    """How long asking took, and the time half-way: on this process's clock, and on the database's."""
+    """Return how long the query took, the monotonic time halfway through it, and the database's time then."""
     before = time.monotonic()
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")

@@ -1,8 +1,8 @@
-"""Keyset pagination: a table of millions is neither counted nor skipped through.
+"""Keyset pagination, which neither counts nor skips rows, however large the table is.
 
-Pages, API and admin read their long lists with these functions; each writes the links to the next page
-its own way. `read_page` is for rows that an index has in the order of their key. `look_back` and `look_among`
-are for conditions that no index knows: they look through a part of the table at a time, newest rows first.
+Pages, the API and the admin read long lists with these functions; each builds its own links to the next page.
+`read_page` is for rows that an index has in the order of their key. `look_back` and `look_among` are for
+conditions that no index covers: they search a part of the table at a time, newest rows first.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from django.db.models import Model, Q, QuerySet
 from .batched import Statement, together
 
 M = TypeVar("M", bound=Model)
-# A row that is committed later may have an earlier time than the ids before it.
+# Times do not grow strictly with ids: a row can have an earlier time than rows with lower ids.
 SLACK = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
 class Part(Generic[M]):
-    """The rows of one page, and where the next one begins."""
+    """The rows of one page, and where the next page begins."""
 
     rows: list[M]
     next: int | None = None
-    """The key that the next page goes on from; None on the last page."""
+    """The key after which the next page begins; None on the last page."""
     reached_at: datetime | None = None
-    """How far back was looked, if that did not fill the page and there is more to look through."""
+    """How far back the search went, if it did not fill the page and there are more rows to search."""
 
 
 def read_page(
@@ -41,7 +41,7 @@ def read_page(
     within: str = "",
     oldest_first: bool = False,
 ) -> Part[M]:
-    """Read the rows that follow the key `after`. `within`: a column before the key in the index."""
+    """Read the rows that follow the key `after`. `within` is a column before the key in the index."""
     order, beyond = (key, f"{key}__gt") if oldest_first else (f"-{key}", f"{key}__lt")
     if after is not None:
         rows = rows.filter(**{beyond: after})
@@ -60,10 +60,10 @@ def look_back(
     among: QuerySet[M] | None = None,
     key: str = "pk",
 ) -> Part[M]:
-    """Look for the rows, already filtered, at the next `reach` keys below `after`.
+    """Search the next `reach` keys below `after` for the rows of a filtered queryset.
 
-    `by` is the time that grows with the keys, `among` all that can be looked through. `since` and `until` say
-    between which times; they are for lists by id.
+    `by` is a column of times that grow with the keys. `among` are the rows that can be searched. `since` and
+    `until` limit the search to rows between these times; they need the ids as keys.
     """
     every: Any = rows.model._default_manager.all() if among is None else among
     top, floor = _bounds(every, key, by, since, until)
@@ -86,7 +86,7 @@ def look_among(
     key: str = "pk",
     within: str = "",
 ) -> Part[M]:
-    """Look at the next `reach` rows of those that an index has in the order of `key`, for the wanted ones."""
+    """Search the next `reach` rows for wanted ones. An index must have the rows in the order of `key`."""
     among: Any = rows.order_by(*filter(None, [within]), f"-{key}")
     if after is not None:
         among = among.filter(**{f"{key}__lt": after})
@@ -100,7 +100,7 @@ def look_among(
 def _page(
     found: list[M], count: int, key: str, bottom: int | None = None, reached_at: datetime | None = None
 ) -> Part[M]:
-    """One row more than `count` says that there is another page."""
+    """Build a page. If one row more than `count` was found, there is another page."""
     if len(found) > count:
         return Part(found[:count], getattr(found[count - 1], key))
     return Part(found) if reached_at is None else Part(found, bottom, reached_at)
@@ -109,7 +109,7 @@ def _page(
 def _bounds(
     every: QuerySet[Any], key: str, by: str, since: datetime | None, until: datetime | None
 ) -> tuple[int, int]:
-    """Find between which keys those times are, the last one excluded."""
+    """Return the range of keys for rows between these times: the upper bound (excluded) and the lower."""
     newest = every.order_by(f"-{key}").values_list(key, flat=True)[:1]
     times = [at for at in (until and until + SLACK, since and since - SLACK) if at]
     ids, *firsts = together(newest, *(first_since(every.model, by, at) for at in times))
@@ -118,9 +118,9 @@ def _bounds(
 
 
 def first_since(model: type[Model], column: str, at: datetime) -> Statement:
-    """Find the first id whose time is not before this, for times that grow with the ids.
+    """Build a statement that finds the first id whose time is at or after `at`, if times grow with ids.
 
-    By halves, in one statement: a table of millions needs no index on its times for that.
+    The statement is a binary search, so that a large table needs no index on its times.
     """
     table, time = model._meta.db_table, connection.ops.adapt_datetimefield_value(at)
     is_before = (

@@ -1,4 +1,4 @@
-"""What the log says while the database is away: one line per outage, with what is done about it."""
+"""Logs database outages: one line when an outage begins, and one when it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from text.words import span
 
 from .statements import AWAY
 
-# SQLite has one class of errors for "locked" and for "no such table". These codes say nothing about the data.
+# SQLite has one error class for "locked" and for "no such table". These codes are those of temporary errors.
 _PASSING = (
     "SQLITE_BUSY",
     "SQLITE_LOCKED",
@@ -22,7 +22,7 @@ _PASSING = (
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database is away, or busy: expected now and then, and no reason to look for a mistake."""
+    """Return whether the error means that the database is away or busy, which is not a bug."""
     if not isinstance(error, AWAY):
         return False
     code = getattr(error.__cause__, "sqlite_errorname", None)
@@ -34,7 +34,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 class Outage:
-    """Of one component, which notes each error, and each time that all went well."""
+    """Outages as seen by one component, which reports each error and each success."""
 
     def __init__(self, logger: logging.Logger, told: str) -> None:
         self.logger = logger
@@ -42,7 +42,7 @@ class Outage:
         self.since: float | None = None
 
     def note(self, error: BaseException) -> None:
-        """One line when the database goes away. Everything else is a mistake, with a traceback each time."""
+        """Log one line when an outage begins. Log any other error, which is a bug, with its traceback."""
         if not is_outage(error):
             self.logger.error("%s", self.told, exc_info=error)
         elif self.since is None:

@@ -13,8 +13,8 @@ from uuid import UUID
 from django.db import InterfaceError, InternalError, OperationalError, connection, models
 from django.db.models import Func
 
-# Away, locked, victim of a deadlock: errors that say nothing about the data. The same may work later.
-# InternalError is what a session is told that PostgreSQL ended because it idled in a transaction.
+# Errors that are not about the data, so that a retry may succeed: the database is away or locked, or it ended
+# a deadlock. PostgreSQL raises InternalError in a session that it ended because it idled in a transaction.
 AWAY = (OperationalError, InterfaceError, InternalError)
 VARIABLES_PER_STATEMENT = 20_000
 T = TypeVar("T")
@@ -28,9 +28,9 @@ def update_each(
     where: str = "",
     params: Sequence[Any] = (),
 ) -> set[Any]:
-    """Write other values into each row, guarded by `where` (on alias `t`, given values on `v`).
+    """Update each row with its own values if `where` holds (`t` is the table, `v` has the given values).
 
-    Each row is (pk, value, …) in the order of `fields`. Returns the keys of the rows that were changed.
+    Each row is (pk, value, …) in the order of `fields`. Return the keys of the rows that were changed.
     """
     vendor = connection.vendor
     given = _given(vendor, model, ("pk", *fields))
@@ -47,9 +47,10 @@ def update_those(
     where: str,
     asking: str,
 ) -> list[tuple[Any, ...]]:
-    """On PostgreSQL: the same for those whose key `fence` returns first, a statement that writes as well.
+    """Update the rows whose keys the statement `fence` returns, all in one statement (PostgreSQL only).
 
-    Answers what the fence returned; before that, whether the row was changed, and what was asked besides.
+    `fence` can write as well. Its first column, `pk`, is the key. Return the rows of `fence`, each preceded
+    by whether its row was changed, and by the value of the condition `asking`.
     """
     given = _given("postgresql", model, ("pk", *fields))
     listing, values = _listed_as_json(given, list(rows))
@@ -72,9 +73,9 @@ def insert_each(
     unless_known: bool = False,
     returning: str = "",
 ) -> list[tuple[Any, ...]]:
-    """Insert the rows (values on alias `v`) for which `where` holds; return columns of them, in order.
+    """Insert the rows for which `where` holds (`v` has their values); return their columns `returning`.
 
-    `same` are fields that have one value in all rows; `unless_known` passes over rows with a known key.
+    `same` has the fields with the same value in all rows. `unless_known` skips rows whose key exists already.
     """
     vendor = connection.vendor
     given = _given(vendor, model, tuple(fields))
@@ -87,10 +88,10 @@ def insert_each(
 
 
 def among(columns: str, values: Sequence[Any], *, kind: str = "bigint") -> tuple[str, list[Any]]:
-    """Write the condition that `columns` (one, or several in brackets) has one of these values.
+    """Build the condition that `columns` (one, or several in parentheses) has one of these values.
 
-    PostgreSQL gets arrays, so that one text serves any number; SQLite has none. It would go through all
-    rows for a list of several columns: the first one alone is what it finds on an index.
+    PostgreSQL gets arrays, so that the statement is the same for any number of values. SQLite has no arrays,
+    and would scan the table for a list of several columns, so the first one is also compared on its own.
     """
     is_single = not columns.startswith("(")
     if connection.vendor != "postgresql":
@@ -107,22 +108,25 @@ def among(columns: str, values: Sequence[Any], *, kind: str = "bigint") -> tuple
 
 
 def found_in(chosen: str) -> str:
-    """Compare a key with those that a statement chooses.
+    """Build the condition that a key is among those that a statement selects.
 
-    An array is looked up by key; PostgreSQL may prefer to join the whole table with what is not one.
+    PostgreSQL looks up the keys of an array one by one. With a subquery, it might join the whole table.
     """
     return f"= ANY(ARRAY({chosen}))" if connection.vendor == "postgresql" else f"IN ({chosen})"
 
 
 def hidden(kind: str) -> str:
-    """One of the values of an array, whose length PostgreSQL does not see: it would plan anew for each."""
+    """Return an expression for any value of an array, with a length that PostgreSQL does not see.
+
+    Otherwise, PostgreSQL would plan the statement again for each length.
+    """
     return f"ANY(ARRAY(SELECT unnest(%s::{kind}[])))"
 
 
 def literal(text: str) -> Func:
-    """Put a status into the text of the statement.
+    """Return an expression that has a status in the text of the statement instead of in a parameter.
 
-    SQLite prepares a statement anew each time it is given what the condition of an index may be about.
+    SQLite prepares a statement again for each value of a parameter that the condition of an index may use.
     """
     return Func(template=f"'{text}'", output_field=models.CharField())
 
@@ -136,9 +140,9 @@ def fetch(sql: str, params: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any
 def read(
     model: type[models.Model], fields: Sequence[str], ending: str, params: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """Read these fields of the rows that the rest of the statement selects, as the ORM would.
+    """Read these fields of the rows that `ending` selects, with the values that the ORM would return.
 
-    For what is asked often: writing such a statement takes the ORM longer than its answer.
+    This is for frequent queries: the ORM takes longer to build such a statement than the database to run it.
     """
     given = _read(connection.vendor, model, tuple(fields))
     rows = fetch(f'SELECT {given.definition} FROM "{model._meta.db_table}" {ending}', params)
@@ -153,7 +157,7 @@ def write(sql: str, params: Sequence[Any] | Mapping[str, Any]) -> int:
 
 
 def set_locally(settings: Mapping[str, str]) -> None:
-    """Change settings of PostgreSQL until the transaction ends, all by one statement."""
+    """Change settings of PostgreSQL until the transaction ends, all in one statement."""
     fetch(
         f"SELECT {', '.join(['set_config(%s, %s, true)'] * len(settings))}",
         [word for setting in settings.items() for word in setting],
@@ -169,9 +173,9 @@ def write_each(statements: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> 
 
 @contextmanager
 def pipelined() -> Iterator[None]:
-    """Send statements without waiting for the ones before; wait for all answers at the end.
+    """Send each statement without waiting for the one before; wait for all results at the end.
 
-    Until then PostgreSQL has not said how many rows there were, nor refused anything.
+    Until then, numbers of rows and errors are not known.
     """
     if connection.vendor != "postgresql":
         yield
@@ -184,9 +188,10 @@ def pipelined() -> Iterator[None]:
 
 @contextmanager
 def planned_once() -> Iterator[None]:
-    """Plans that take longer than their statements are kept: those that read no table are good for ever.
+    """Keep the plans of statements from their first use, for statements that take longer to plan than to run.
 
-    So are those that go by indexes alone: a caller that reads tables sets that up first.
+    Such plans stay good if the statements read no tables, or only by indexes. A caller that reads tables must
+    make sure of that first.
     """
     if connection.vendor != "postgresql":
         yield
@@ -201,19 +206,22 @@ def planned_once() -> Iterator[None]:
 
 
 def instant(at: datetime | str) -> datetime:
-    """As `fetch` found it: SQLite stores UTC without a zone."""
+    """Return a time that `fetch` has read as a datetime in UTC. SQLite stores it without a time zone."""
     if isinstance(at, str):
         return datetime.fromisoformat(at if at[-3] in "+-" else f"{at}+00:00")
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def naive(at: datetime) -> str:
-    """As SQLite stores it."""
+    """Return the time as SQLite stores it: in UTC, without a time zone."""
     return written(at)[:-6]
 
 
 def written(at: datetime) -> str:
-    """In UTC: the two passes of an hour in autumn are equal to Python, and so to a cache."""
+    """Return the time as text in UTC.
+
+    It is converted before the cached call, because Python treats both passes of an hour in autumn as equal.
+    """
     return _written(at if at.tzinfo is UTC else at.astimezone(UTC))
 
 
@@ -223,12 +231,12 @@ def _written(at: datetime) -> str:
 
 
 def placeholders(rows: Sequence[Sequence[Any]]) -> str:
-    """`(%s, %s), (%s, %s)` for a VALUES list."""
+    """Return the placeholders of a VALUES list, such as `(%s, %s), (%s, %s)`."""
     return ", ".join([f"({', '.join(['%s'] * len(rows[0]))})"] * len(rows))
 
 
 class Given(NamedTuple):
-    """The columns of a list of rows, and what makes their values fit for the other side (None: nothing)."""
+    """The columns of a list of rows, and the functions that convert their values (None: no conversion)."""
 
     names: tuple[str, ...]
     definition: str
@@ -247,9 +255,9 @@ def _given(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> G
 
 
 def elements(columns: Mapping[str, str]) -> str:
-    """Names and types of the values in a row `x`, which is a JSON array.
+    """Return SQL that gives names and types to the values of a row `x`, which is a JSON array.
 
-    By their places: objects would name each of them in every row, and take twice the time to read.
+    Objects would repeat the names in every row, and take twice as long to read as arrays.
     """
     return ", ".join(
         f'{_element(place, kind)} AS "{name}"' for place, (name, kind) in enumerate(columns.items())
@@ -259,7 +267,7 @@ def elements(columns: Mapping[str, str]) -> str:
 def _element(place: int, kind: str) -> str:
     if kind == "jsonb":
         return f"NULLIF(x->{place}, 'null')"
-    # A cast to a length would cut off what is too long; so it is refused where it is stored.
+    # A cast to varchar(n) would truncate long text. Without the cast, the column refuses such text.
     return f"(x->>{place})::{'text' if kind.startswith('varchar') else kind}"
 
 
@@ -283,7 +291,7 @@ def _update(vendor: str, model: type[models.Model], names: tuple[str, ...], wher
     key, *others = names
     assign = ", ".join(f'"{name}" = v."{name}"' for name in others)
     guard = f" AND {where}" if where else ""
-    # SQLite knows no alias after RETURNING; PostgreSQL finds the bare name ambiguous.
+    # SQLite does not accept an alias after RETURNING, while PostgreSQL finds the bare name ambiguous.
     returning = f't."{key}"' if vendor == "postgresql" else f'"{key}"'
     return (
         f'UPDATE "{model._meta.db_table}" AS t SET {assign} FROM v WHERE t."{key}" = v."{key}"{guard} '
@@ -303,7 +311,7 @@ def _insert(
 ) -> str:
     columns = ", ".join(f'"{name}"' for name in names + shared)
     values = ", ".join([f'v."{name}"' for name in names] + ["%s"] * len(shared))
-    # PostgreSQL may join the rows with what the condition reads, in any order.
+    # PostgreSQL may join the rows with the tables that the condition reads, in any order.
     order = " ORDER BY v.nth" if where and vendor == "postgresql" else ""
     ending = " ON CONFLICT DO NOTHING" if unless_known else ""
     ending += f" RETURNING {returning}" if returning else ""
@@ -328,7 +336,7 @@ def _write(
 
 
 def _listed_as_json(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
-    """One parameter, whatever the size: a third of what the driver needs for a VALUES list of variables."""
+    """Pass all rows in one parameter, which takes the driver a third of the time of a VALUES list."""
     text = json.dumps(list(zip(*_fitted(given, rows), strict=True)))
     listed = "jsonb_array_elements(%s) WITH ORDINALITY AS given(x, nth)"
     return f"v AS (SELECT {given.definition}, nth FROM {listed})", [text]
@@ -348,7 +356,7 @@ def _fitted(given: Given, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
 
 
 def slices(rows: Sequence[T], *, columns: int = 1) -> Iterator[Sequence[T]]:
-    """No more rows at once than one statement may have variables for."""
+    """Yield slices of the rows, each small enough for the variables that one statement can have."""
     size = VARIABLES_PER_STATEMENT // columns
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
@@ -358,12 +366,12 @@ def _hex(key: UUID | str) -> str:
     return str(key).replace("-", "")
 
 
-# Most JSON columns of most rows.
+# The values of most JSON columns in most rows.
 _EMPTY: dict[str, Callable[[], Any]] = {"[]": list, "{}": dict}
 
 
 def loaded(text: str) -> Any:
-    """Parse stored JSON; return damaged text as it is, so that its user can say what is wrong."""
+    """Parse stored JSON; return invalid text unchanged, so that the caller can report what is wrong."""
     if text in _EMPTY:
         return _EMPTY[text]()
     try:

@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 def wake(channel: Channel) -> None:
-    """Part of the current transaction: listeners hear it at COMMIT, however often it is called.
+    """Notify the listeners of a channel when the current transaction commits, once for all calls in it.
 
-    SQLite needs no call: every commit moves `data_version`.
+    SQLite needs no notification, because every commit changes `data_version`.
     """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -31,7 +31,7 @@ def wake(channel: Channel) -> None:
 class Watch:
     """A thread that calls `changed()` soon after another process has committed."""
 
-    # Between two looks at SQLite: while something is going on, and while nothing is.
+    # Seconds between two checks of SQLite: after recent changes, and otherwise.
     BUSY_SECONDS, QUIET_SECONDS = 0.003, 0.03
     GOING_ON_SECONDS = 0.1
 
@@ -40,7 +40,7 @@ class Watch:
         self.changed = changed
         self.stopping = threading.Event()
         self.outage = Outage(
-            logger, "changes are not heard while the database is away, so loops poll for them"
+            logger, "notifications are not received while the database is away, so loops poll for changes"
         )
         self.thread = threading.Thread(target=self._run, name=f"watch-{channel}", daemon=True)
 

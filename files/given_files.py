@@ -1,4 +1,4 @@
-"""Reading files and standard input that people give: as text, or refused with a reason."""
+"""Reads files and standard input from users as text, or refuses them with a reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(file: str | Path, *, most: int) -> str:
 
 
 def content_of(file: str | Path, *, most: int) -> bytes:
-    """Return the content, at most one byte more than allowed, which shows that the file is too large."""
+    """Return the content, cut off after one byte more than allowed, which shows that it is too large."""
     try:
         if file == STANDARD_INPUT:
             return _from_standard_input(most)

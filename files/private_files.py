@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def create_once(path: Path, content: str) -> None:
-    """Create the file unless it exists; several processes that do so at once get the same content."""
+    """Create the file unless it exists. Processes that do so at the same time all get the same content."""
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -23,7 +23,7 @@ def create_once(path: Path, content: str) -> None:
 
 
 def replace(path: Path, content: str) -> None:
-    """Replace the content. One writer at a time; the draft of a killed writer is overwritten by the next."""
+    """Replace the content. Only one process may do so at a time. The draft of a killed one is overwritten."""
     path = path.resolve()
     draft = path.with_name(f"{path.name}.draft")
     try:

@@ -12,9 +12,9 @@ MAX_CHARS = 256 * 1024
 
 
 def loads(text: str, *, most: int = MAX_CHARS, deepest: int = MAX_DEPTH) -> Any:
-    """Return the value; raise ValueError for invalid JSON, repeated keys, deep nesting or too long a text."""
+    """Return the value; raise ValueError if it is invalid, too long, too deep, or has repeated keys."""
     if len(text) > most:
-        raise ValueError(f"{len(text):,} characters are too many; at most {most:,}")
+        raise ValueError(f"{len(text):,} characters are too many; at most {most:,} are allowed")
     try:
         value = json.loads(
             text,
@@ -54,7 +54,7 @@ def _float(text: str) -> float:
 
 def _int(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        raise ValueError(f"a number of {len(text):,} digits is too long; at most {MAX_DIGITS}")
+        raise ValueError(f"a number of {len(text):,} digits is too long; at most {MAX_DIGITS} are allowed")
     return int(text)
 
 
@@ -66,4 +66,4 @@ def _is_within(value: object, levels: int) -> bool:
 
 
 def _too_deep(deepest: int) -> ValueError:
-    return ValueError(f"nested too deeply; at most {deepest} levels")
+    return ValueError(f"nested too deeply; at most {deepest} levels are allowed")

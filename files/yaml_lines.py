@@ -1,8 +1,8 @@
-"""YAML for files that people write and review, read with the line of each value.
+"""YAML for files that people write and review. The reader keeps the line of each value.
 
-Values have the types of JSON. Words that other readers turn into something else are text: yes, NO, 12:30,
+Values have the types of JSON. Words that other readers convert to other types stay text: yes, NO, 12:30,
 2026-12-01, 0755. Anchors, aliases and tags are refused, so that a short file cannot expand to a large one
-and only data is made.
+and can contain only data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import strict_json
 MAX_DEPTH = strict_json.MAX_DEPTH + 8
 MOST_COMPLAINTS = 100
 
-# The parser in C is about ten times as fast; without it, the one in Python reads the same.
+# The C parser is about ten times as fast. Without it, the Python parser gives the same result.
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 WORDS: dict[str, bool | None] = {
@@ -31,7 +31,7 @@ WORDS: dict[str, bool | None] = {
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 NOT_FINITE = re.compile(r"[-+]?\.inf|\.nan", re.IGNORECASE)
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# A block text would change or lose these characters.
+# A block scalar would change or lose these characters.
 UNFIT_FOR_BLOCK = re.compile("[\r\x85\u2028\u2029\ufeff]|[ \t]$", re.MULTILINE)
 
 
@@ -117,10 +117,10 @@ class _Open:
 
 @dataclass
 class _Reading:
-    """A document that is built from the parser's events, without recursion.
+    """Builds a document from the parser's events, without recursion.
 
-    `yaml.compose` recurses and forgets anchors and the lines of aliases. With the checks of events that
-    tests/ground/test_yaml_lines.py needs before it, the code was longer and took twice the time.
+    `yaml.compose` recurses, and does not keep anchors and the lines of aliases. Checking
+    the events first, as tests/ground/test_yaml_lines.py requires, made the code longer and twice as slow.
     """
 
     complaints: list[Complaint] = field(default_factory=list)
@@ -157,21 +157,21 @@ class _Reading:
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                 self.open.pop()
             case yaml.AliasEvent(anchor=str(name)):
-                self._complain(line, f"the alias *{name[:40]} is not read: write out what it means")
+                self._complain(line, f"aliases are not allowed: replace *{name[:40]} with its value")
                 self._put(None, line, key="*")
             case yaml.DocumentStartEvent() if self.root is not None:
-                self._stop(line, "a second document begins here: write one document in each file")
+                self._stop(line, "a second document begins here: a file can contain only one")
 
     def _check_plainness(self, event: Any, line: int) -> None:
         if event.anchor is not None:
-            self._complain(line, f"the anchor &{event.anchor[:40]} is not read: remove it")
+            self._complain(line, f"anchors are not allowed: remove &{event.anchor[:40]}")
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self._complain(line, f"the tag {tag[:60]} is not read: remove it, and put text in quotes")
+            self._complain(line, f"tags are not allowed: remove {tag[:60]}, and put text in quotes")
 
     def _enter(self, value: list[Node] | dict[str, Node], line: int) -> None:
         if len(self.open) == MAX_DEPTH:
-            self._stop(line, f"nested too deeply; at most {MAX_DEPTH} levels")
+            self._stop(line, f"nested too deeply; at most {MAX_DEPTH} levels are allowed")
         self.open.append(_Open(self._put(value, line)))
 
     def _put(self, value: Any, line: int, *, key: str | None = None) -> Node:
@@ -193,7 +193,7 @@ class _Reading:
 
     def _begin_entry(self, around: _Open, key: str | None, line: int) -> None:
         if key is None:
-            self._stop(line, "a key must be a single word or text")
+            self._stop(line, "a key must be text, not a list or an object")
         if key in around.node.value:
             self._complain(line, f"the key “{key[:60]}” appears twice")
         around.key, around.key_line = key, line
@@ -216,7 +216,7 @@ class _Reading:
 
     def _complain(self, line: int, words: str) -> None:
         if len(self.complaints) == MOST_COMPLAINTS:
-            self._stop(line, "more problems follow, which are not listed")
+            self._stop(line, "more problems follow that are not listed")
         self.complaints.append(Complaint(line, words))
 
     def _stop(self, line: int, words: str) -> NoReturn:
@@ -236,16 +236,18 @@ def _syntax_complaint(error: yaml.YAMLError, text: str) -> Complaint:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return Complaint(1, f"not YAML: {error}")
     lines = text.splitlines() or [""]
-    line = min(_line(error.problem_mark), len(lines))  # an error at the end of the text is one line further
+    line = min(
+        _line(error.problem_mark), len(lines)
+    )  # an error at the end of the text is reported one line later
     if re.match(" *\t", lines[line - 1]):
         return Complaint(line, "not YAML: indent with spaces, not with tabs")
     words = ", ".join(filter(None, [error.problem, error.context]))
     begun = _line(error.context_mark) if error.context_mark else line
-    return Complaint(line, f"not YAML: {words}" + ("" if begun == line else f" that begins in line {begun}"))
+    return Complaint(line, f"not YAML: {words}" + ("" if begun == line else f" that begins on line {begun}"))
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper that quotes every text that this reader or another might not read as text."""
+    """A dumper that puts quotes around text that this or another reader might not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

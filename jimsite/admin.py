@@ -1,4 +1,7 @@
-"""Admin pages of accounts and groups. People cannot grant or take over permissions they do not have."""
+"""Admin pages for accounts and groups.
+
+Users can neither grant permissions that they do not have, nor change accounts and groups that have them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ admin.site.unregister([User, Group])
 
 @admin.register(User)
 class Users(PlainSearch[User], UserAdmin):  # type: ignore[type-arg]
-    """Accounts, of which only those without further permissions than one's own can be changed."""
+    """Account pages. Users can change only accounts that have no permissions beyond their own."""
 
     def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)
@@ -75,7 +78,7 @@ def _held(user: User) -> QuerySet[Permission] | None:
 
 
 def _covers(request: HttpRequest, held: QuerySet[Permission] | None) -> bool:
-    """Tell whether the current user has all these permissions."""
+    """Return whether the current user has all of these permissions. None stands for a superuser's."""
     if request.user.is_superuser:
         return True
     return held is not None and not held.filter(pk__in=_beyond(request)).exists()

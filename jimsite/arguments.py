@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and how they are read."""
+"""Command-line arguments that several commands share, and functions that parse them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def instant(field: str, text: str, schedule: Schedule, *, now: datetime, at: tim
 
 
 def wall_or_instant(field: str, text: str, schedule: Schedule, *, now: datetime) -> datetime:
-    """Read a time without resolving it, as a wall time may exist twice or not at all."""
+    """Read a time, naive if it has no offset, because a wall time might exist twice or not at all."""
     return clock_reading(field, _dated(text, schedule, now))
 
 
@@ -92,7 +92,7 @@ def _dated(text: str, schedule: Schedule, now: datetime) -> str:
 
 
 def chosen_schedules(options: dict[str, Any]) -> tuple[list[Schedule], list[Schedule]]:
-    """Return the schedules that were named, and the others that have the tags."""
+    """Return the schedules that were named and, separately, the others that have all of the tags."""
     names, tags = options["schedules"], options["tag"]
     if not names and not tags:
         raise Refused("Name at least one schedule, or use --tag or --all.")
@@ -109,7 +109,9 @@ def execution_called(text: str) -> Execution:
     found = _ID.fullmatch(text.strip())
     execution = Execution.objects.filter(pk=int(found[1])).first() if found else None
     if execution is None:
-        raise Refused(f"Execution “{text}” was not found. “executions” lists executions with their numbers.")
+        raise Refused(
+            f"Execution “{text}” was not found. Use “executions” to list executions with their numbers."
+        )
     return execution
 
 
@@ -120,7 +122,7 @@ def run_called(text: str) -> Execution | Job:
         return execution_called(text)
     job = Job.find(key)
     if job is None:
-        raise Refused(f"Job {key} was not found. “queue” lists jobs that have not ended.")
+        raise Refused(f"Job {key} was not found. Use “queue” to list jobs that have not ended.")
     return job
 
 
@@ -132,7 +134,9 @@ def activity_called(text: str) -> Activity:
     else:
         activity = Activity.objects.filter(pk=int(found[1])).first() if found else None
     if activity is None:
-        raise Refused(f"Activity “{text}” was not found. “execution ID” shows the activities of its steps.")
+        raise Refused(
+            f"Activity “{text}” was not found. Use “execution ID” to see the activities of its steps."
+        )
     return activity
 
 
@@ -146,7 +150,7 @@ def task_called(text: str) -> WorkerTask:
         rows = rows.filter(activity=int(found[1])) if found else rows.none()
     task = rows.first()
     if task is None:
-        raise Refused(f"Task “{text}” was not found. “queue” lists tasks that have not ended.")
+        raise Refused(f"Task “{text}” was not found. Use “queue” to list tasks that have not ended.")
     return task
 
 
@@ -155,18 +159,20 @@ def backfill_called(text: str) -> Backfill:
     rows = Backfill.objects.select_related("schedule")
     backfill = rows.filter(pk=int(found[1])).first() if found else None
     if backfill is None:
-        raise Refused(f"Backfill “{text}” was not found. “describe NAME” lists the backfills of a schedule.")
+        raise Refused(
+            f"Backfill “{text}” was not found. Use “describe NAME” to list the backfills of a schedule."
+        )
     return backfill
 
 
 def topic_called(text: str) -> Topic:
-    rows, none_yet = Topic.objects.all(), "“syncworkflows” creates those in the code"
+    rows, none_yet = Topic.objects.all(), "“syncworkflows” creates the topics defined in the code"
     topic: Topic = called(rows, text, by="slug", kind="topic", none_yet=none_yet)
     return topic
 
 
 def called(rows: QuerySet[Any], text: str, *, by: str, kind: str, none_yet: str) -> Any:
-    """Find a row by name, ignoring case; raise Refused with a suggestion."""
+    """Find a row by name, ignoring case. If none is found, raise Refused with a suggestion."""
     wanted = clean_text(text.strip())
     found = rows.filter(**{f"{by}__iexact": wanted}).first()
     if found is None:

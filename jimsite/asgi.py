@@ -9,6 +9,6 @@ from jimsite.bodies import bounded_asgi
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "jimsite.settings")
 os.environ.setdefault("JIM_DATABASE_POOL", "1")
-# WhiteNoise hands static files over as ordinary iterators. They are few, small and cached by the browser.
+# WhiteNoise serves static files with synchronous iterators. The files are few, small and cached by browsers.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 application = bounded_asgi(get_asgi_application())

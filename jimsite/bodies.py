@@ -14,7 +14,7 @@ WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]
 
 MOST_BYTES = 4 * 1_048_576
 TITLE = "Request body too large"
-TEXT = f"A request body may have at most {MOST_BYTES:,} bytes (4 MiB). Send less data per request."
+TEXT = f"A request body can be at most {MOST_BYTES:,} bytes (4 MiB) long. Send less data per request."
 
 
 def bounded_asgi(application: AsgiApplication) -> AsgiApplication:
@@ -34,7 +34,7 @@ def bounded_asgi(application: AsgiApplication) -> AsgiApplication:
 
 
 class _Body:
-    """Counts the bytes of a body, whose length may not be known in advance."""
+    """Counts the bytes of a body while it is read, because its length might not be declared."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -42,7 +42,7 @@ class _Body:
         self.is_too_long = False
 
     async def receive(self) -> Message:
-        """Report a disconnect once the body is too long, so that Django ends without a response."""
+        """Return the next message, or a disconnect if the body is too long: Django then sends no response."""
         if not self.is_too_long:
             message = await self._receive()
             self._bytes += len(message.get("body", b""))
@@ -58,7 +58,7 @@ async def _refuse(path: str, send: Send) -> None:
 
 
 def bounded_wsgi(application: WsgiApplication) -> WsgiApplication:
-    """Check only the declared length: without one, Django reads no body under WSGI."""
+    """Check only the declared length. If none is declared, Django does not read a body under WSGI."""
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if not _is_too_long(environ.get("CONTENT_LENGTH", "").encode()):
@@ -75,7 +75,7 @@ def _is_too_long(length: bytes) -> bool:
 
 
 def _answer(path: str) -> tuple[list[tuple[str, str]], bytes]:
-    """Build the response. It closes the connection, as the rest of the body is not read."""
+    """Build the response. It closes the connection, because the rest of the body is not read."""
     if path.startswith("/api/"):
         kind = "application/problem+json"
         problem = {"type": "urn:jim:problem:too-long", "title": TITLE, "status": 413, "detail": TEXT}

@@ -1,7 +1,7 @@
-"""Tab completion for bash and zsh, with commands, verbs, options and names of schedules.
+"""Tab completion of commands, verbs, options and schedule names for bash and zsh.
 
-Django's own completion (bash only) knows neither verbs such as `limit set` nor names of schedules, and starts
-Python for every Tab; tests/jimsite/test_completion.py shows what users would lose.
+Django's own completion supports only bash, completes neither verbs such as `limit set` nor schedule names,
+and starts Python each time Tab is pressed. tests/jimsite/test_completion.py shows the difference.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from django.core.management import find_commands, load_command_class
 
 # Arguments with this metavar are names of schedules.
 SCHEDULE = "NAME"
-# Options of every Django command; they are not offered.
+# Options that every Django command has. They are not completed.
 COMMON = {
     *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--skip-checks"),
     *("--no-color", "--force-color"),
 }
-# Commands of Django that an operator needs, with their app.
+# Django commands that operators need, and the app of each.
 OF_DJANGO = {
     "changepassword": "django.contrib.auth",
     "check": "django.core",
@@ -74,7 +74,7 @@ _jim_python() {{
 complete -o default -F _jim manage.py {program}
 complete -o default -F _jim_python python python3
 """
-# Not bash's script through bashcompinit: only compadd can match names regardless of case.
+# zsh does not load the bash script with bashcompinit, because only compadd can ignore the case of names.
 ZSH = r"""# Completion of JIM's commands for zsh.
 (( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}
 _jim_names() {{
@@ -161,7 +161,7 @@ def parser_of(app: str, name: str) -> ArgumentParser:
 
 
 def verbs_of(parser: ArgumentParser) -> dict[str, ArgumentParser]:
-    """Return the parsers of the verbs of a command; empty if it has none."""
+    """Return the parsers of a command's verbs by name; empty if it has no verbs."""
     chosen = [each for each in parser._actions if isinstance(each, _SubParsersAction)]
     return dict(chosen[0].choices) if chosen else {}
 

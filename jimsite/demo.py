@@ -1,9 +1,9 @@
-"""Examples to copy: functions that steps run, and schedules that run them. `manage.py demo` creates them.
+"""Examples to copy: functions for steps, and schedules that use them. `manage.py demo` creates the schedules.
 
-A step of type `python` names its function and the arguments for it. A function with a parameter `ctx` gets
-its context too: `write` adds a line to the output, `progress` moves the bar, `item` records one of the many
-things that were done, and `wait` sleeps until the time is over or the step is interrupted. What the function
-returns is the result of the step; an exception is its failure.
+A step of type `python` names a function and its arguments. A function with a parameter `ctx` also receives
+its context: `write` adds a line to the output, `progress` updates the progress bar, `item` records the
+outcome of one object that the step works on, and `wait` sleeps until the time has passed or the step is
+interrupted. The return value of the function is the result of the step. An exception makes the step fail.
 """
 
 # ruff: noqa: S311 chance decides only what the demonstration shows
@@ -31,7 +31,7 @@ def beat(ctx: Context) -> None:
 
 
 def import_people(ctx: Context) -> dict[str, int]:
-    """Report each item, and how far it is."""
+    """Record each item, and report the progress."""
     ctx.write("Connecting to the HR system")
     for number, person in enumerate(PEOPLE, 1):
         ctx.wait(0.15)
@@ -41,7 +41,7 @@ def import_people(ctx: Context) -> dict[str, int]:
 
 
 def synchronise(ctx: Context) -> dict[str, int]:
-    """Record items; one with a warning makes the step complete with a warning."""
+    """Record items. An item with a warning makes the step complete with warnings."""
     for number, person in enumerate(PEOPLE, 1):
         ctx.wait(0.1)
         is_odd = person.startswith("H")
@@ -51,7 +51,7 @@ def synchronise(ctx: Context) -> dict[str, int]:
 
 
 def export(ctx: Context, directory: str) -> dict[str, int]:
-    """Take an argument, which each step gives."""
+    """Use an argument that each step sets for itself."""
     for number, person in enumerate(PEOPLE[:7], 1):
         ctx.wait(0.3)
         ctx.write(f"{directory}: wrote {person}")
@@ -62,19 +62,19 @@ def export(ctx: Context, directory: str) -> dict[str, int]:
 
 def confirm(ctx: Context, directory: str) -> str:
     ctx.wait(1.5)
-    ctx.write(f"{directory} has everything that was sent to it")
+    ctx.write(f"{directory} has received all changes")
     return "confirmed"
 
 
 def tell(ctx: Context) -> str:
-    """Know what it is a part of."""
+    """Read the name of the schedule from the context."""
     ctx.write(f"{ctx.work.schedule_name}: a step failed, please check")
     return "told"
 
 
 def clean_up(ctx: Context) -> str:
     ctx.wait(0.3)
-    ctx.write("Removed what the import left behind")
+    ctx.write("Removed the import files")
     return "tidy"
 
 
@@ -86,13 +86,13 @@ def count(ctx: Context, region: str) -> dict[str, int]:
 
 
 def add_up(ctx: Context) -> None:
-    """Print text, which becomes output as well."""
+    """Print text. It becomes part of the output too."""
     ctx.wait(0.5)
     print("The report is ready.")  # noqa: T201
 
 
 def fetch_prices(ctx: Context) -> int:
-    """Fail with an exception; the step says how often that is tried again."""
+    """Sometimes fail with an exception. The step sets how often it is retried."""
     ctx.write(f"Attempt {ctx.attempt}: asking the supplier")
     ctx.wait(1)
     if random.random() < 0.6:
@@ -132,7 +132,7 @@ def step(
 NIGHTLY = "Nightly HR Sync"
 CALENDAR: dict[str, Any] = {
     "name": "UK holidays",
-    "description": "Public holidays in England, and the days between the years.",
+    "description": "Public holidays in England, and the days between Christmas and New Year.",
     "excluded": [
         {"holidays": "GB", "subdivision": "ENG"},
         {"month": "dec", "day_of_month": "27-31", "comment": "the office is closed"},
@@ -140,7 +140,7 @@ CALENDAR: dict[str, Any] = {
 }
 TEMPLATE: dict[str, Any] = {
     "name": "Directory export",
-    "description": "Writes what has changed to one directory; each step says to which.",
+    "description": "Writes changes to a directory. Each step sets which one.",
     "step_type": "python",
     "config": {"function": "jimsite.demo.export", "kwargs": {"directory": "AD"}},
     "timeout_seconds": 600,
@@ -178,14 +178,14 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Heartbeat",
-            "description": "The shortest possible job, every 20 seconds.",
+            "description": "Runs a very short step every 20 seconds.",
             "spec": {"every": ["20s"]},
             "catch_up_seconds": 0,
             "steps": [step(0, "Beat", beat, isolation="thread")],
         },
         {
             "name": "Regional report",
-            "description": "Three regions are counted side by side, then added up.",
+            "description": "Counts three regions in parallel, then adds them up.",
             "spec": {"cron": ["* * * * *"]},
             "catch_up_seconds": 0,
             "steps": [
@@ -197,7 +197,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Unreliable supplier",
-            "description": "Its first step often fails, and is tried again after 5, 10 and 20 seconds.",
+            "description": "The first step often fails, and is retried after 5, 10 and 20 seconds.",
             "spec": {"every": [{"every": "2m", "offset": "15s"}]},
             "catch_up_seconds": 0,
             "steps": [
@@ -207,7 +207,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Disk space",
-            "description": "A program of the scripts folder; its output is kept line by line.",
+            "description": "Runs a program from the scripts folder, and stores its output line by line.",
             "spec": {"every": [{"every": "1m", "offset": "30s"}]},
             "catch_up_seconds": 0,
             "steps": [
@@ -222,16 +222,16 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Payroll export",
-            "description": "Paused, with a note that says why.",
+            "description": "A paused schedule. Its note gives the reason.",
             "spec": {"cron": ["30 6 * * mon-fri"], "time_zone": "America/New_York"},
             "paused": True,
-            "note": "The bank changes its format this week.",
+            "note": "The bank is changing its file format this week.",
             "tags": ["finance"],
             "steps": [step(0, "Export", export, {"directory": "bank"})],
         },
         {
             "name": "Opening report",
-            "description": "On working days, which a calendar knows that several schedules share.",
+            "description": "Runs on working days. A shared calendar excludes the holidays.",
             "tags": ["finance"],
             "spec": {
                 "patterns": [
@@ -245,7 +245,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Order intake",
-            "description": "Takes longer than a minute now and then: the times in between wait their turn.",
+            "description": "Sometimes takes longer than a minute. Times that come due meanwhile wait.",
             "tags": ["finance"],
             "spec": {"every": [{"every": "1m", "offset": "10s"}]},
             "overlap": "buffer_all",
@@ -255,7 +255,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Backup",
-            "description": "Every quarter of an hour, a little later each: its jitter spreads the load.",
+            "description": "Runs every 15 minutes, with a jitter that spreads the load.",
             "tags": ["nightly"],
             "spec": {"cron": ["*/15 * * * *"], "jitter": "10m"},
             "overlap": "buffer_one",
@@ -263,7 +263,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Rebuild everything",
-            "description": "Has no times: it runs only when started with “Run now”.",
+            "description": "Has no times. It runs only when started with “Run now”.",
             "spec": {},
             "steps": [step(0, "Rebuild", rebuild, timeout_seconds=600)],
         },

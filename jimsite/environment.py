@@ -140,7 +140,7 @@ def database(*, data_dir: Path, pooled: bool, about: str = "") -> dict[str, Any]
 
 
 def is_keyless() -> bool:
-    """Tell whether this process runs code of direct requests and must not have any keys."""
+    """Return whether this process runs the code of direct requests, which must not have any keys."""
     return bool(_given("JIM_KEYLESS"))
 
 
@@ -158,7 +158,7 @@ def secret_key(*, data_dir: Path, about: str = "") -> str:
         raise ImproperlyConfigured(f"The secret key cannot be stored in {path}: {error.strerror}.") from None
     except given_files.Unfit as error:
         raise ImproperlyConfigured(
-            f"{path} {error}. Or delete the file to generate a new secret key."
+            f"{path} {error}. Alternatively, delete the file to generate a new secret key."
         ) from None
     if not key:
         raise ImproperlyConfigured(f"{path} is empty. Delete the file to generate a new secret key.")
@@ -166,13 +166,13 @@ def secret_key(*, data_dir: Path, about: str = "") -> str:
 
 
 def secrets_keys(name: str, *, about: str = "") -> list[str] | None:
-    """Return None where secrets cannot be used at all."""
+    """Return the keys that encrypt secrets; None if this process must not use secrets."""
     if is_keyless():
         return None
     keys = _words(name)
     _noted(name, [MASK] * len(keys), "generated once, stored in the data folder", about)
     for number, key in enumerate(keys, 1):
-        if not is_key(key):  # the message does not repeat it, as it may be a mistyped key
+        if not is_key(key):  # the message does not repeat the text, as it may be a mistyped key
             raise ImproperlyConfigured(f"{name}: key {number} of {len(keys)} is not {KEY_IN_WORDS}.")
     return keys
 
@@ -269,7 +269,7 @@ def _sqlite(path: Path) -> dict[str, Any]:
         "OPTIONS": {
             # A writer waits for another one instead of failing with "database is locked".
             "timeout": 20,
-            # Take the write lock at the start: a transaction that upgrades later cannot wait for it.
+            # Take the write lock at the start: a transaction that asks for it later fails instead of waiting.
             "transaction_mode": "IMMEDIATE",
             # WAL: readers and the writer do not block each other. FULL: a commit survives a power cut.
             # MEMORY: temporary data of statements is not written to files.
@@ -281,9 +281,9 @@ def _sqlite(path: Path) -> dict[str, Any]:
 def _postgresql(parsed: dict[str, Any], *, pooled: bool) -> dict[str, Any]:
     options: dict[str, Any] = {
         "application_name": "jim",
-        # Send values apart from statements, so that statements can be prepared.
+        # Send values separately from statements, so that statements can be prepared.
         "server_side_binding": True,
-        # Notice a vanished peer within a lease, not after the kernel's two hours.
+        # Notice a lost connection within the time of a lease, not after the kernel's two hours.
         "connect_timeout": 10,
         "keepalives_idle": 15,
         "keepalives_interval": 5,
@@ -292,7 +292,7 @@ def _postgresql(parsed: dict[str, Any], *, pooled: bool) -> dict[str, Any]:
         **parsed.get("OPTIONS", {}),
     }
     # Web requests borrow connections briefly, so they use a pool. Threads of workers and schedulers keep
-    # theirs: a pool would only limit the number of threads, and break across forks.
+    # their connections: a pool would only limit the number of threads, and would not survive a fork.
     if pooled:
         options["pool"] = {"min_size": 1, "max_size": 16, "timeout": 10}
     return {

@@ -30,7 +30,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if (address := _without_slash(request)) is not None:
         return HttpResponsePermanentRedirect(address, preserve_request=True)
     reason = str(exception) if exception.args and isinstance(exception.args[0], str) else ""
-    text = reason or "This page does not exist. Check the address, or go back to the overview."
+    text = reason or "This page does not exist. Check the address, or go to the home page."
     return _answer(request, 404, "Not found", text)
 
 
@@ -53,7 +53,7 @@ def broken(request: HttpRequest) -> HttpResponse:
 
 
 class DatabaseAway:
-    """Answer 503 while the database cannot be reached, instead of treating an outage as a fault of a page."""
+    """Answers with 503 while the database cannot be reached, instead of reporting an internal error."""
 
     def __init__(self, get_response: Answer) -> None:
         self._get_response = get_response
@@ -83,9 +83,9 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def _without_slash(request: HttpRequest) -> str | None:
-    """Return the address without its last slash if a page has that address, as many clients add one.
+    """Return the address without its trailing slash if a page exists there, because many clients add one.
 
-    Addresses of the admin all end with a slash.
+    Admin addresses are left out, as all of them end with a slash.
     """
     path = request.path_info.rstrip("/")
     match = path != request.path_info and is_valid_path(path)
@@ -102,9 +102,9 @@ def _answer(request: HttpRequest, code: int, title: str, text: str) -> HttpRespo
 
 
 def _bare_page(request: HttpRequest, code: int, title: str, text: str) -> HttpResponse:
-    """Render a page without database or session, which may be the cause of the error.
+    """Render a page without using the database or the session, which may have caused the error.
 
-    “Try again” is offered only for pages: a form cannot be sent again by a link.
+    “Try again” is a link, so it is not offered for forms.
     """
     again = escape_leading_slashes(request.get_full_path()) if request.method in ("GET", "HEAD") else ""
     context = {"title": title, "text": text, "again": again}

@@ -44,7 +44,7 @@ EXIT_CODES = {
 
 
 class FollowingCommand(JimCommand):
-    """A command that can wait for the end of an execution, and then ends with its outcome."""
+    """A command that can wait for an execution to end, and then exits with a code for its outcome."""
 
     exit_codes = EXIT_CODES
 
@@ -73,7 +73,7 @@ class FollowingCommand(JimCommand):
             raise CommandError(printable(progress.sentence()), returncode=progress.exit_code)
 
     def await_turn(self, occurrence: Occurrence, options: dict[str, Any]) -> Execution:
-        """Wait until the occurrence is started; raise CommandError if it will not be."""
+        """Wait until the occurrence starts an execution; raise CommandError if it will not start one."""
         return self._watch(options).until_started(occurrence)
 
     def _watch(self, options: dict[str, Any]) -> Watch:
@@ -98,7 +98,7 @@ class Watch:
     _told: dict[int, str] = field(default_factory=dict)
 
     def until_started(self, occurrence: Occurrence) -> Execution:
-        self.console.print(Text("Waiting for the executions before it to end."))
+        self.console.print(Text("Waiting for earlier executions to end."))
         with heeding_term():
             while True:
                 execution = self._read(lambda: Execution.objects.filter(occurrence=occurrence).first())
@@ -139,7 +139,7 @@ class Watch:
         title = Text(f"{progress.execution}  ", style="bold") + state(progress.execution.state)
         room = max(self.console.height - LINES_AROUND_STEPS, LEAST_STEPS_SHOWN)
         steps = progress.table(width=self.console.width, most=room)
-        return Group(title, steps, Text(f"{progress.sentence()}. Ctrl-C to leave."))
+        return Group(title, steps, Text(f"{progress.sentence()}. Press Ctrl-C to leave."))
 
     def _tell_news(self, progress: Snapshot) -> None:
         """Print a line for each step that has begun or ended."""
@@ -158,14 +158,14 @@ class Watch:
             self.console.print(line, soft_wrap=True)
 
     def _interrupted(self, execution_id: int) -> None:
-        """Leave or cancel the execution; return to wait on."""
+        """Cancel the execution, keep waiting, or raise CommandError to leave it, as the user chooses."""
         choice = "c" if self.cancels else self._choice(execution_id)
         if choice == "w":
             return
         if choice == "l":
             raise CommandError(
-                f"Execution {execution_id} is still running. “execution {execution_id} --wait” shows it, "
-                f"“cancel {execution_id}” cancels it.",
+                f"Execution {execution_id} is still running. Use “execution {execution_id} --wait” to follow "
+                f"it, or “cancel {execution_id}” to cancel it.",
                 returncode=INTERRUPTED,
             )
         Execution.objects.get(pk=execution_id).cancel(
@@ -175,7 +175,7 @@ class Watch:
         self.cancels = False  # a second Ctrl-C leaves it
 
     def _choice(self, execution_id: int) -> str:
-        """Ask whether to cancel (c), leave (l) or wait (w); leave without a terminal."""
+        """Ask whether to cancel (c), leave (l) or wait (w). Without a terminal, choose to leave."""
         if not (sys.stdin.isatty() and self.console.is_terminal):
             return "l"
         question = (
@@ -211,7 +211,7 @@ class Watch:
 
 @contextmanager
 def heeding_term() -> Iterator[None]:
-    """Treat TERM like Ctrl-C, also in the background of a shell, where Ctrl-C is ignored."""
+    """Treat TERM like Ctrl-C, even in background jobs of a shell, which ignore Ctrl-C."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Command-line options made from the fields of a form, which validates them."""
+"""Command-line options that are generated from the fields of a form, which then validates the values."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ METAVARS: dict[type[forms.Field], str] = {
     WallTime: "TIME",
     forms.Field: "TEXT",
 }
-# Help for several values on a page; on the command line, the option is repeated.
+# How the help of a field with one value per line begins. On the command line, the option is repeated instead.
 _PER_LINE = re.compile(r"^One [a-z ]+ per line[:.] ")
 F = TypeVar("F", bound=forms.BaseForm)
 
 
 @dataclass(frozen=True)
 class FormOptions:
-    """Makes options of a form's fields, and fills the form with what was given."""
+    """Creates an option for each field of a form, and fills the form with the given values."""
 
     form: type[forms.BaseForm]
     # The metavars of fields that are positional arguments.
@@ -57,9 +57,9 @@ class FormOptions:
             parser.add_argument(option, dest=name, required=is_needed, help=_help(name, each), **kind)
 
     def read(self, make: Callable[[QueryDict | None], F], options: dict[str, Any]) -> F:
-        """Fill the form with what was given, and else with what its page would show.
+        """Fill the form with the given values; the other fields get the value that a page would show.
 
-        Raises ValidationError by field.
+        Raise ValidationError with the errors by field.
         """
         shown, given = make(None), QueryDict(mutable=True)
         for name, each in shown.fields.items():
@@ -77,7 +77,7 @@ class FormOptions:
 
 
 def unseen(prompt: str) -> str:
-    """Read a value that stays off the screen and out of the shell's history: piped, or typed when asked."""
+    """Read a value from a pipe or a hidden prompt, so that screen and shell history do not show it."""
     try:
         if sys.stdin is not None and sys.stdin.isatty():
             return getpass.getpass(f"{prompt}: ")
@@ -90,7 +90,7 @@ def unseen(prompt: str) -> str:
 
 def _help(name: str, each: forms.Field) -> str:
     if isinstance(each.widget, Concealed):
-        return "set your own value, read from standard input or from a hidden prompt"
+        return "set your own value; it is read from standard input or a hidden prompt"
     words = strip_tags(str(each.help_text)).replace("{clock}", "").strip()
     words = words or f"{each.label or pretty_name(name)}."
     if _is_many(each):

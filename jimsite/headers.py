@@ -30,9 +30,9 @@ def content_security_policy(get_response: Answer) -> Answer:
 
 
 def not_stored(get_response: Answer) -> Answer:
-    """Forbid browsers and proxies to store responses, unless the view says otherwise.
+    """Prevent browsers and proxies from storing responses, unless the view allows it.
 
-    Static files are served before this middleware.
+    Static files are not affected, as they are served before this middleware.
     """
 
     def answer(request: HttpRequest) -> HttpResponse:

@@ -6,7 +6,7 @@ from typing import Any
 
 from execution.steps.masking import conceal
 
-# structlog loads rich for tracebacks if it can, which takes a fifth of a worker's start.
+# structlog loads rich for tracebacks if it can, which takes a fifth of a worker's start-up time.
 if "rich" not in sys.modules:
     sys.modules["rich"] = None  # type: ignore[assignment]
     import structlog

@@ -19,7 +19,7 @@ TITLES = re.compile(r"\x1b[\]P^_X][^\x07\x1b]*(\x07|\x1b\\)?")
 
 
 class Tail:
-    """The output of an attempt and of the attempts after it; or of all steps of an execution."""
+    """The output of an attempt and of its retries, or of all steps of an execution."""
 
     def __init__(self, activity: Activity) -> None:
         self.last = activity
@@ -44,7 +44,10 @@ class Tail:
         return f"{self._names[line.activity_id]} │ " if self._is_root else ""
 
     def _sources(self) -> Sequence[Activity]:
-        """Load the attempts before their lines are read, without those that were read to the end."""
+        """Return the attempts whose output is not read to the end.
+
+        They are loaded before their lines, so that no lines of an attempt that has ended are missed.
+        """
         self.last = Activity.objects.get(pk=self.last.pk)
         if not self._is_root:
             return [self.last]
@@ -73,11 +76,11 @@ class Tail:
 
 
 def shown(line: OutputLine | str, *, prefix: str = "") -> Text:
-    """Keep colours, and replace other control characters."""
+    """Format a line of output: keep its colours, and replace other control characters."""
     said = line if isinstance(line, str) else line.text
     text = Text.from_ansi(TITLES.sub("", said)) if "\x1b" in said else Text(said)
     if not text.plain.isprintable():
-        # Replace each character by one, so that colours keep their place.
+        # Replace each character by a single one, so that colours keep their place.
         text.plain = "".join(each if each.isprintable() else _harmless(each) for each in text.plain)
     if isinstance(line, OutputLine) and line.stream == "stderr":
         text.stylize("yellow")

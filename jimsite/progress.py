@@ -84,7 +84,7 @@ class Snapshot:
         return drawn
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return names and values about the execution."""
+        """Return the labels and values that describe the execution."""
         execution, by = self.execution, self.execution.activity
         zone = execution.schedule.zone if execution.schedule else None
         nominal = execution.occurrence.nominal_at if execution.occurrence else None
@@ -109,7 +109,7 @@ class Snapshot:
 
 
 def chosen(steps: Sequence[Activity], *, most: int) -> Sequence[Activity]:
-    """Choose the steps to show, in plan order: running steps first, then failed ones."""
+    """Return the steps to show, in plan order. Running steps are preferred, then failed ones."""
     if len(steps) <= most:
         return steps
     telling = sorted(steps, key=lambda step: (step.status != "in_progress", not step.failed, _newest(step)))

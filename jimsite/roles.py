@@ -54,7 +54,10 @@ def remember_permissions(**_: Any) -> None:
 
 
 def give_permissions(**_: Any) -> None:
-    """Give all permissions to new groups, and new ones to others, so that removed ones stay removed."""
+    """Give new groups all of their permissions, and existing groups only permissions that are new.
+
+    Permissions that an administrator has removed from a group stay removed.
+    """
     found = Permission.objects.values_list("content_type__app_label", "codename", "pk")
     ids = {f"{app}.{codename}": pk for app, codename, pk in found}
     for role, names in ROLES.items():

@@ -22,16 +22,19 @@ JIM_LEASE_SECONDS = environment.seconds(
     "JIM_LEASE_SECONDS",
     60,
     least=0.5,
-    about="How long a worker may miss heartbeats before its tasks are given to others.",
+    about="How long a worker can go without a heartbeat before its tasks are given to other workers.",
 )
 JIM_POLL_SECONDS = environment.seconds(
     "JIM_POLL_SECONDS",
     2,
     least=0.01,
-    about="How often idle workers and schedulers check for work without a notification.",
+    about="How often idle workers and schedulers check for work if they receive no notification.",
 )
 JIM_GRACE_SECONDS = environment.seconds(
-    "JIM_GRACE_SECONDS", 30, least=0, about="How long running steps may continue after a stop was requested."
+    "JIM_GRACE_SECONDS",
+    30,
+    least=0,
+    about="How long running steps can continue after a worker is told to stop.",
 )
 JIM_KILL_SECONDS = environment.seconds(
     "JIM_KILL_SECONDS", 1, least=0, about="Time between TERM and KILL when a process is stopped."
@@ -57,7 +60,7 @@ JIM_BUFFER_LIMIT = environment.whole(
     1_000,
     least=2,
     most=4_000,
-    about="How many occurrences of a schedule may be pending; further ones drop the oldest automatic ones.",
+    about="How many occurrences of a schedule can be pending. More of them drop the oldest automatic ones.",
 )
 JIM_MINIMUM_INTERVAL_SECONDS = environment.whole(
     "JIM_MINIMUM_INTERVAL_SECONDS",
@@ -67,7 +70,7 @@ JIM_MINIMUM_INTERVAL_SECONDS = environment.whole(
     about="Shortest allowed time between two runs of a schedule.",
 )
 JIM_BACKFILL_SLICE = environment.whole(
-    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many times a backfill adds per step."
+    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many occurrences a backfill adds in one go."
 )
 JIM_OVERDUE_SECONDS = environment.seconds(
     "JIM_OVERDUE_SECONDS",
@@ -91,8 +94,8 @@ JIM_WAKE_MOST_SECONDS = environment.seconds(
 JIM_WORKFLOW_FIXER = environment.text(
     "JIM_WORKFLOW_FIXER",
     "",
-    about="Dotted path of a function that is called with a run that failed in its logic; it returns "
-    "whether to retry now with the loaded code. Empty: none.",
+    about="Dotted path of a function that is called with a run that failed with a logic error. It returns "
+    "whether to retry the run now with the loaded code. Empty: none.",
 )
 
 JIM_EXECUTABLE_FOLDERS = environment.folders(
@@ -109,19 +112,19 @@ JIM_HTTP_ALLOW = environment.places(
 )
 JIM_HTTP_PORTS = environment.ports(
     "JIM_HTTP_PORTS",
-    about="Ports to which outgoing HTTP is allowed (comma-separated); empty: all.",
+    about="Ports that outgoing HTTP requests can use (comma-separated). Empty: all.",
 )
 JIM_HTTP_BYTES = environment.whole(
     "JIM_HTTP_BYTES",
     10_485_760,
     least=1,
     most=1_073_741_824,
-    about="Largest response of outgoing HTTP; larger responses fail.",
+    about="Largest response to an outgoing HTTP request, in bytes. A request with a larger response fails.",
 )
 
 JIM_HEARTBEAT_URL = environment.address(
     "JIM_HEARTBEAT_URL",
-    about="URL of a monitoring service that the scheduler calls (GET) regularly; empty: none.",
+    about="URL of a monitoring service that the scheduler calls (GET) regularly. Empty: none.",
 )
 JIM_HEARTBEAT_SECONDS = environment.seconds(
     "JIM_HEARTBEAT_SECONDS", 60, least=1, about="How often the heartbeat URL is called."
@@ -157,7 +160,7 @@ JIM_PORT = environment.whole(
     8_000,
     least=1,
     most=65_535,
-    about="Port on which “manage.py up” serves the pages; part of the names of cookies.",
+    about="Port on which “manage.py up” serves the pages. The names of cookies contain it.",
 )
 
 JIM_SECRETS_KEYS = environment.secrets_keys(
@@ -169,7 +172,7 @@ JIM_SECRETS_KEYS = environment.secrets_keys(
 DEBUG = environment.flag("JIM_DEBUG", about="Show tracebacks in the browser. Do not use on a public host.")
 DEFAULT_EXCEPTION_REPORTER_FILTER = "jimsite.error_pages.DiscreetReports"
 SECRET_KEY = environment.secret_key(
-    data_dir=JIM_DATA_DIR, about="Key that signs sessions; must be the same on all hosts."
+    data_dir=JIM_DATA_DIR, about="Key that signs sessions. It must be the same on all hosts."
 )
 ALLOWED_HOSTS = environment.words(
     "JIM_ALLOWED_HOSTS",
@@ -179,7 +182,7 @@ ALLOWED_HOSTS = environment.words(
 CSRF_TRUSTED_ORIGINS = environment.words(
     "JIM_TRUSTED_ORIGINS",
     [],
-    about="Trusted origins of forms behind a proxy, such as https://jim.example (comma-separated).",
+    about="Origins whose forms are accepted behind a proxy, such as https://jim.example (comma-separated).",
 )
 
 INSTALLED_APPS = [
@@ -245,7 +248,7 @@ DATABASES = {
         pooled=environment.flag(
             "JIM_DATABASE_POOL", about="Use a pool of PostgreSQL connections in web processes."
         ),
-        about="Database: postgresql://user:password@host/name. Required for several hosts.",
+        about="URL of the database: postgresql://user:password@host/name. Required to use several hosts.",
     ),
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -256,7 +259,7 @@ JIM_PROXIES = environment.whole(
     0,
     least=0,
     most=10,
-    about="Number of proxies in front of JIM that add to X-Forwarded-For; 0: the header is ignored.",
+    about="Number of proxies in front of JIM that add to X-Forwarded-For. 0: the header is ignored.",
 )
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -280,7 +283,7 @@ JIM_HSTS_SECONDS = environment.whole(
     31_536_000,
     least=0,
     most=63_072_000,
-    about="With JIM_HTTPS, how long browsers must use TLS for this host (HSTS); 0: not sent.",
+    about="With JIM_HTTPS, how long browsers must use TLS for this host (HSTS). 0: the header is not sent.",
 )
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = JIM_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if JIM_HTTPS else None

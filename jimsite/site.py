@@ -62,11 +62,11 @@ class JimAdminSite(AdminSite):
         return limits_guesses(super().login)(request, extra_context)
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        """Use the page outside the admin, which limits guesses and warns about tokens."""
+        """Redirect to the password page outside the admin, which limits guesses and warns about tokens."""
         return redirect("web:password")
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Sort apps and models by use instead of by name."""
+        """Sort apps and models in the order of `ORDER` instead of by name."""
         apps = super().get_app_list(request, app_label)
         for app in apps:
             for model in app["models"]:
@@ -107,7 +107,7 @@ def _now(request: HttpRequest) -> dict[str, Any]:
 
 
 def _troubled_schedules(now: datetime) -> list[tuple[str, Schedule, str]]:
-    """Return each schedule once, with its worst trouble."""
+    """Return the schedules that need attention, each once with its most serious problem."""
     schedules = Schedule.objects.open()
     troubles = {
         "broken": schedules.exclude(spec_error=""),

@@ -52,7 +52,7 @@ class Child:
         self.started_at, self.start_at = time.monotonic(), None
 
     def bury(self) -> None:
-        """Kill what an exited child left behind, and decide when to restart it."""
+        """Kill the processes that an exited child left behind, and decide when to restart the child."""
         assert self.process
         self.signal(signal.SIGKILL)
         now = time.monotonic()
@@ -74,14 +74,14 @@ class Child:
 
 
 class Supervisor:
-    """Runs children in stages, which are stopped one after the other in this order."""
+    """Runs children in stages. The stages are stopped one after the other, in the given order."""
 
     def __init__(self, *stages: list[Child]) -> None:
         self.stages = stages
         self.children = [child for stage in stages for child in stage]
 
     def run(self, *, is_ready: Callable[[], bool], when_ready: Callable[[], None]) -> None:
-        """Run until a stop signal, and return when all children have ended."""
+        """Run until a stop signal arrives, and return when all children have ended."""
         ready = False
         with _signals() as arrived:
             try:
@@ -158,7 +158,7 @@ def _noted(number: int, frame: object) -> None:
 
 
 def _stop_with_supervisor() -> Callable[[], None] | None:
-    """Let Linux signal a child when the supervisor dies, even by kill -9. Other systems cannot."""
+    """Have Linux stop a child when the supervisor dies, even by kill -9. Other systems cannot do this."""
     if sys.platform != "linux":
         return None
     prctl, supervisor = ctypes.CDLL(None).prctl, os.getpid()

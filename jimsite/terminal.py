@@ -118,7 +118,10 @@ class JimCommand(BaseCommand, ABC):
 
 
 def console(stdout: Any, *, no_color: bool = False, colour: bool = False) -> Console:
-    """Use colours and the window's width on a terminal, else neither unless COLUMNS is set."""
+    """Return a console that uses colours and the window's width on a terminal.
+
+    Elsewhere, lines have no colours, and are wrapped only if COLUMNS is set.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every glyph
     is_piped = not stdout.isatty() and not os.environ.get("COLUMNS")
@@ -135,13 +138,13 @@ def console(stdout: Any, *, no_color: bool = False, colour: bool = False) -> Con
 
 class Screen(Console):
     def on_broken_pipe(self) -> None:
-        """Let `unread` handle it: Rich would exit with a code that means something else here."""
+        """Let `unread` handle a closed pipe. Rich would exit with a code that means something else here."""
         raise BrokenPipeError
 
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Turn errors of the models into one line with an exit code, without a traceback."""
+    """Turn errors that models raise into one line with an exit code, without a traceback."""
     try:
         yield
     except (Overlapping, Conflict) as refused:
@@ -160,7 +163,7 @@ def in_one_line() -> Iterator[None]:
 
 @contextmanager
 def unread() -> Iterator[None]:
-    """Ignore that the reader of a pipe has closed it."""
+    """Ignore the error that occurs if the reader of a pipe has closed it."""
     try:
         yield
         sys.stdout.flush()
@@ -170,7 +173,7 @@ def unread() -> Iterator[None]:
 
 
 def complaints(error: ValidationError, names: Mapping[str, str] | None = None) -> str:
-    """Join error messages, each with its field, by the name of its option."""
+    """Join error messages, each preceded by the name of its field or option."""
     by_field = error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
     return " ".join(
         f"{(names or {}).get(name, name)}: {' '.join(texts)}"
@@ -183,7 +186,7 @@ def complaints(error: ValidationError, names: Mapping[str, str] | None = None) -
 def table(
     columns: Mapping[str, Sequence[str | Text]], *, width: int = WIDE, spare: Sequence[str] = ()
 ) -> Table:
-    """Build a table without empty columns and, in a narrow window, without some of the spare ones."""
+    """Build a table without empty columns. Columns in `spare` are left out if the window is too narrow."""
     kept = {name: cells for name, cells in columns.items() if any(str(cell) for cell in cells)}
     for name in spare:
         if _room(kept) > width:
@@ -197,7 +200,7 @@ def table(
 
 
 def _room(columns: Mapping[str, Sequence[str | Text]]) -> int:
-    """Return the least width of the columns; long cells are wrapped."""
+    """Return the smallest width that the columns need; long cells are wrapped."""
     return sum(GAP + min(_widest(name, cells), SHORT) for name, cells in columns.items()) - GAP
 
 

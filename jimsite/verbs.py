@@ -1,6 +1,6 @@
 """Commands with verbs, such as `limit set` and `limit delete`.
 
-Most verbs are Operations: the fields of their form become options, and the terminal asks for confirmation.
+Most verbs are Operations: the fields of their form become options, and final ones ask for confirmation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _QUESTION = re.compile(r"(^|(?<=[.;] ))[^.;?]*\?\s*$")
 
 @dataclass(frozen=True)
 class Target:
-    """The objects of a verb: how they are named on the command line. `find` raises Refused."""
+    """What a verb acts on: its name and help text, and a function that finds it or raises Refused."""
 
     metavar: str
     help: str
@@ -119,7 +119,7 @@ class OperatingCommand(JimCommand):
         self.tell(facts, lambda: self.say("\n".join(lines)))
 
     def _confirm(self, operation: Operation[Any], rows: Sequence[Model]) -> None:
-        """Ask on the terminal, through standard error."""
+        """Ask for confirmation in the terminal; the question is written to standard error."""
         if not (sys.stdin is not None and sys.stdin.isatty()):
             raise Refused(
                 "This cannot be undone. Use --yes to confirm, or --dry-run to see what would happen."
@@ -187,7 +187,7 @@ class VerbsCommand(OperatingCommand):
                 )
 
     def _named_here(self) -> dict[str, str]:
-        """Return the option of each field."""
+        """Return the name of each field's option."""
         actions = self.parsers[self.verb]._actions
         return {each.dest: each.option_strings[0] for each in actions if each.option_strings}
 
@@ -201,7 +201,7 @@ def _as_help(operation: Operation[Any]) -> str:
 
 
 def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
-    """Find the named rows by the text that was typed; each row once."""
+    """Find the named rows; return each row once, by the text that was typed for it."""
     found: dict[str, Any] = {}
     for text in texts:
         row = target.find(text)
@@ -211,7 +211,7 @@ def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _also_take(own: CommandParser, parser: CommandParser) -> None:
-    """Accept the options of all commands after the verb as well."""
+    """Make the options that all commands share available after the verb too."""
     for action in parser._actions:
         if action.option_strings and action.dest not in ("help", "version"):
             again = copy.copy(action)
@@ -220,5 +220,5 @@ def _also_take(own: CommandParser, parser: CommandParser) -> None:
 
 
 def _plain(words: str) -> str:
-    """Remove the markup that pages show."""
+    """Return the message as plain text, without the markup that it has for pages."""
     return html.unescape(strip_tags(words)) if isinstance(words, SafeData) else str(words)

@@ -1,6 +1,6 @@
 """An example workflow that combines pairs of files and writes a daily report.
 
-It is enabled while the data folder has a folder `inbox`, which `manage.py demo` creates.
+It is enabled if the data folder contains a folder `inbox`, which `manage.py demo` creates.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WatchFolder(Producer):
         return sorted(found)
 
     def found(self, now: datetime) -> dict[str, str]:
-        """Return file names by message id, without files that may still be being written."""
+        """Return file names by message id. Files that might still be being written are left out."""
         if not inbox().is_dir():
             return {}
         with os.scandir(inbox()) as entries:
@@ -66,9 +66,9 @@ class WatchFolder(Producer):
 
 
 class Combine(Consumer):
-    """Combines two files of the same name when both exist."""
+    """Combines a CSV and a JSON file of the same name once both exist."""
 
-    title = "Combine what belongs together"
+    title = "Combine matching files"
     subscribe = ["inbox-files"]
     publishes = ["combined-files"]
 
@@ -108,9 +108,9 @@ class Combine(Consumer):
 
 
 class Report(Consumer):
-    """Writes a report of the files that were combined on the day before."""
+    """Writes a report of the files that were combined on one day, after that day has ended."""
 
-    title = "Report of the day"
+    title = "Daily report"
     subscribe = ["combined-files"]
 
     def prepare(self, ctx: PrepareContext) -> Prepared:
@@ -122,7 +122,7 @@ class Report(Consumer):
             midnight = datetime.combine(today + timedelta(days=1), time(), UTC)
             return Prepared(wake_at=midnight, title="The day is not over")
         of_day = [event for event in events if self.day_of(event) == day]
-        return Prepared(reserve=of_day, data=day.isoformat(), title=f"Report of {day:%-d %B %Y}")
+        return Prepared(reserve=of_day, data=day.isoformat(), title=f"Report for {day:%-d %B %Y}")
 
     def day_of(self, event: Pending) -> date:
         return event.created_at.astimezone(UTC).date()
@@ -141,10 +141,10 @@ class Report(Consumer):
 
 class Inbox(Workflow):
     slug = "inbox"
-    title = "Files of the inbox"
-    description = "Combines files of one name that come in pairs, such as order-17.csv and order-17.json."
+    title = "Inbox files"
+    description = "Combines pairs of files with the same name, such as order-17.csv and order-17.json."
     enabled = inbox().is_dir()
-    topics = {"inbox-files": "Files that came", "combined-files": "Files that were combined"}
+    topics = {"inbox-files": "Files that arrived", "combined-files": "Files that were combined"}
     producers = [WatchFolder]
     consumers = [Combine, Report]
 
@@ -156,7 +156,7 @@ def beginning(path: Path) -> str:
 
 
 def write_once(path: Path, text: str, key: str) -> str:
-    """Write a file atomically, marked with the key by which it is recognised."""
+    """Write a file atomically. Its first line has the key by which `is_written` recognises it."""
     draft = path.with_name(f".{key}")
     try:
         path.parent.mkdir(exist_ok=True)

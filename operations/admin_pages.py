@@ -66,14 +66,14 @@ class PlainSearch(ModelAdmin[M]):
         found = Q(*[(f"{name}__icontains", text) for name in names], _connector=Q.OR)
         return queryset.filter(found), False
 
-    # Columns by which links of JIM filter a list, besides its filters.
+    # Columns by which JIM's own links filter a list, in addition to the filters of the list.
     linked_by: ClassVar[tuple[str, ...]] = ()
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow only what the filters of the list use.
+        """Allow only lookups that the filters of the list use.
 
         Django allows every lookup of every column, and some of them fail in the database: patterns, numbers
-        that are too large, lookups of JSON.
+        that are too large, and lookups of JSON.
         """
         name = lookup.removesuffix("__exact").removesuffix("__isnull")
         is_offered = name in self._filtered_by(request)
@@ -87,7 +87,7 @@ class PlainSearch(ModelAdmin[M]):
 
 
 class JimAdmin(PlainSearch[M]):
-    """Pages without deletion, whose changes are recorded as activities instead of admin log entries."""
+    """Pages without deletion. Changes are recorded as activities instead of admin log entries."""
 
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
@@ -129,7 +129,7 @@ class JimAdmin(PlainSearch[M]):
 
 
 class KnownValues(ABC, admin.SimpleListFilter):
-    """A filter by values that are known without a query on a large table."""
+    """A filter by values that are known in advance, so that a large table is not queried for them."""
 
     @abstractmethod
     def values(self) -> Iterable[str]: ...
@@ -142,7 +142,7 @@ class KnownValues(ABC, admin.SimpleListFilter):
 
 
 class InWords(admin.ChoicesFieldListFilter):
-    """A filter by the states of a column, written as in badges."""
+    """A filter by the states of a column, which are written as in badges."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         everything, *states = super().choices(changelist)
@@ -180,7 +180,7 @@ class RecordAdmin(JimAdmin[M]):
 
 
 class EndlessChangeList(ChangeList):
-    """A list paged by key in the order of the key, so that a large table is never counted or skipped."""
+    """A list that is sorted and paged by key, so that the rows of a large table are never counted."""
 
     older: str | None
 
@@ -203,7 +203,7 @@ class EndlessChangeList(ChangeList):
 
 
 class OperationsAdmin(JimAdmin[M]):
-    """Pages with the operations of a model as buttons and list actions."""
+    """Pages that offer the operations of a model as buttons and list actions."""
 
     @property
     def operations(self) -> Sequence[Operation[Any]]:
@@ -286,7 +286,7 @@ class OperationsAdmin(JimAdmin[M]):
     def _rehearse(
         self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
     ) -> list[str]:
-        """Describe what the operation would do to each target; nothing if the answers are invalid."""
+        """Describe what the operation would do to each target; return nothing if an answer is invalid."""
         shown, now = [], clock.now()
         for target in targets:
             try:
@@ -345,7 +345,7 @@ def _ask(
 
 
 class VerbsAdmin(OperationsAdmin[M]):
-    """Pages whose forms are saved by a method of the model, which may refuse what the form accepted."""
+    """Pages whose forms are saved by a method of the model, which can refuse values that the form accepts."""
 
     def get_form(self, request: HttpRequest, obj: M | None = None, *args: Any, **kwargs: Any) -> Any:
         form: Any = super().get_form(request, obj, *args, **kwargs)
@@ -384,7 +384,7 @@ def unsaved_of(request: HttpRequest) -> Unsaved:
 
 
 def admin_link(row: Model, text: str) -> SafeString:
-    """Link to the page of a row in the admin."""
+    """Return a link to the admin page of a row."""
     url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[quote(row.pk)])
     return format_html('<a href="{}">{}</a>', url, text)
 

@@ -1,7 +1,7 @@
 """Validation errors that name their field by a path.
 
-Models raise Django's ValidationError with dotted paths as keys, such as `steps.1.config.url`. Pages, admin,
-API and files place the messages by these paths; none of them reads the messages.
+Models raise Django's ValidationError with dotted paths as keys, such as `steps.1.config.url`. Pages, the
+admin, the API and file imports use these paths to place the messages; none of them parses the messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def dotted(path: Path) -> str:
 
 
 def path_of(key: str) -> Path:
-    """Split a dotted key. Django's key for the whole is the empty path."""
+    """Split a dotted key. Django's key for errors without a field becomes the empty path."""
     if key in ("", NON_FIELD_ERRORS):
         return ()
     return tuple(part if (place := whole_number(part)) is None else place for part in key.split("."))
@@ -61,7 +61,7 @@ def field_errors(error: ValidationError) -> list[FieldError]:
 
 
 def in_words(path: Path, steps: Sequence[str] = ()) -> str:
-    """Name a field for people, who count from one: “steps: Step 2 (load): config: url”."""
+    """Describe a path in words, with steps counted from one: “steps: Step 2 (load): config: url”."""
     words = []
     for before, part in zip(("", *path), path, strict=False):
         if isinstance(part, str):

@@ -1,4 +1,4 @@
-"""Forms that a method of their model saves, which may refuse what the form accepted."""
+"""Forms that are saved by a method of their model, which can refuse values that the form accepts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def complain(form: forms.BaseForm, error: ValidationError) -> None:
 
 
 def placed(form: forms.BaseForm, error: FieldError) -> tuple[str | None, str]:
-    """Return the field of an error and its message; one field may hold many settings as JSON."""
-    # The only rule about a whole object is that its name is unique.
+    """Return the form field of an error and its message, which names the setting inside a JSON field."""
+    # An error without a path is about the name: that it is unique is the only rule about whole objects.
     head, *inner = error.path or ("name",)
     if head not in form.fields:
         return None, str(error)
@@ -28,7 +28,7 @@ def placed(form: forms.BaseForm, error: FieldError) -> tuple[str | None, str]:
 
 
 class Unsaved(Exception):
-    """The errors of the model after the forms were valid; shown on the same page by field."""
+    """Errors that the model raised although the forms were valid. The page shows them at their fields."""
 
     def __init__(self, errors: dict[str, list[str]], *, refusal: str = "") -> None:
         self.own: list[FieldError] = []
@@ -44,7 +44,7 @@ class Unsaved(Exception):
 
 
 class VerbForm:
-    """A model form that a model method saves. For a field with form errors, model errors are hidden."""
+    """A form that is saved by a method of its model. Fields with form errors do not show model errors."""
 
     unsaved = Unsaved({})
 

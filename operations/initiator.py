@@ -31,12 +31,12 @@ class Initiator:
 
     @classmethod
     def command(cls, name: str) -> Initiator:
-        """Name a command and the operating system's user who runs it."""
+        """Return the initiator for a command, with the operating system user who runs it."""
         return cls.system(f"{name} ({_shell_user()})")
 
 
 def _shell_user() -> str:
-    """Ask the operating system, as environment variables can be set to anything."""
+    """Return the operating system user. Environment variables are not used, as they can have any value."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container may use an id without a name

@@ -52,7 +52,7 @@ class OnceForm(forms.Form):
 
 
 class Operation(ABC, Generic[M]):
-    """Something that a person can do with rows of a model, after a confirmation."""
+    """Something that a user can do with rows of a model, after confirming it."""
 
     name: ClassVar[str]
     label: ClassVar[str]
@@ -64,10 +64,10 @@ class Operation(ABC, Generic[M]):
 
     @abstractmethod
     def perform(self, target: M, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
-        """Do it; may raise Declined, or ValidationError about the answers."""
+        """Perform the operation; raise Declined, or ValidationError if an answer is invalid."""
 
     def rehearse(self, target: M, *, answers: dict[str, Any], now: datetime) -> str:
-        """Describe what `perform` would do, as safe markup; may raise the same errors."""
+        """Describe what `perform` would do, as safe markup; raise the same errors as `perform`."""
         return ""
 
     def ask(self, targets: Sequence[M], asked: QueryDict, given: QueryDict | None = None) -> forms.Form:
@@ -79,7 +79,7 @@ class Operation(ABC, Generic[M]):
         return ""
 
     def applies(self, target: M) -> bool:
-        """Tell whether to show the button; `perform` checks again."""
+        """Return whether to show the button; `perform` checks again."""
         return True
 
     def is_allowed(self, request: HttpRequest) -> bool:
@@ -90,7 +90,7 @@ _offered: dict[str, list[Operation[Any]]] = {}
 
 
 def offer(model: type[Model], *operations: Operation[Any], first: bool = False) -> None:
-    """Offer operations on rows of a model, after those of other apps or before (`first`)."""
+    """Offer operations on rows of a model, after those of other apps, or before them if `first` is set."""
     known = _offered.setdefault(model._meta.label, [])
     known[0 if first else len(known) :] = [*operations, *(known if first else ())]
 
@@ -102,14 +102,14 @@ def offered_for(model: type[Model]) -> Sequence[Operation[Any]]:
 
 @cache
 def load_operations() -> None:
-    """Load the module `operations` of each app when a page first needs it; workers need no forms."""
+    """Load the module `operations` of each app. Workers never call this, as they need no forms."""
     autodiscover_modules("operations")
 
 
 def perform_each(
     request: HttpRequest, operation: Operation[Any], targets: Sequence[Model], form: forms.Form
 ) -> list[Done] | None:
-    """Perform the operation on each target with a message for each; None if the answers are invalid."""
+    """Perform the operation on each target, with a message for each; return None if an answer is invalid."""
     assert request.user.is_authenticated
     by, now, done = Initiator.user(request.user), clock.now(), []
     for target in targets:

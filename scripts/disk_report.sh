@@ -1,8 +1,8 @@
 #!/bin/sh
-# How full the disks are, in percent; with a limit as argument, exit code 1 if one is fuller than that.
+# Prints how full each disk is, in percent. With a limit as argument, exits with code 1 if a disk is fuller.
 set -eu
 limit=${1:-100}
-echo "Disks for ${JIM_STEP:-nobody in particular}, attempt ${JIM_ATTEMPT:-1}:"
+echo "Disk usage for ${JIM_STEP:-a manual run}, attempt ${JIM_ATTEMPT:-1}:"
 df -Pk | awk -v limit="$limit" '
     NR > 1 && $2 > 0 {
         used = $5; sub(/%/, "", used)

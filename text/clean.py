@@ -19,12 +19,12 @@ def clean_text(text: str) -> str:
 
 
 def search_text(typed: str) -> str:
-    """Clean a search term and cut it off: SQLite refuses to compare with a text of 50 kB."""
+    """Clean a search term and shorten it, because SQLite refuses to compare with a text of 50 kB."""
     return clean_text(typed).strip()[:LONGEST_SEARCH]
 
 
 def clean_lines(text: str) -> str:
-    """Clean text of several lines, which browsers end with CR LF."""
+    """Clean text of several lines, and replace the line ends CR LF that browsers send."""
     return clean_text(text).replace("\r\n", "\n")
 
 
@@ -40,7 +40,7 @@ def map_json(value: object, change: Callable[[object], object], levels: int = MA
     """
     match value:
         case dict() | list() | tuple() if not levels:
-            raise ValueError(f"nested too deeply; at most {MAX_LEVELS} levels")
+            raise ValueError(f"nested too deeply; at most {MAX_LEVELS} levels are allowed")
         case dict():
             return {change(key): map_json(item, change, levels - 1) for key, item in value.items()}
         case list() | tuple():

@@ -52,7 +52,7 @@ LABELS = {
 }
 TONE_OF = {state: tone for tone, (_, states) in TONES.items() for state in states}
 NOTHING = "\N{EN DASH}"
-# From ten of the largest unit on, the smaller unit is left out; the exact time is in the tooltip.
+# With ten or more of the largest unit, the smaller unit is left out; the exact time is in the tooltip.
 TWO_UNITS_BELOW = 10
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -70,7 +70,7 @@ def badge(state: str, like: str = "") -> SafeString:
 
 @lru_cache(maxsize=256)
 def glyph(state: str) -> SafeString:
-    """Show a state as its glyph, with the word for screen readers and as tooltip."""
+    """Show a state as its glyph, with its word as the tooltip and for screen readers."""
     return format_html(
         '<span class="glyph tone-{}" title="{}" role="img" aria-label="{}">{}</span>',
         tone(state),
@@ -89,7 +89,7 @@ def tone(state: str) -> str:
 
 
 def moment(at: datetime | None, *, now: datetime) -> SafeString:
-    """Show how far away a time is, with the exact time as tooltip."""
+    """Show how far away a time is, with the exact time as the tooltip."""
     if at is None:
         return SafeString(NOTHING)
     return format_html(
@@ -105,7 +105,7 @@ def exact(at: datetime, zone: tzinfo = UTC) -> str:
 
 
 def here(at: datetime) -> str:
-    """Format in the time zone of the page's reader; UTC outside of pages."""
+    """Format a time in the time zone of the page's reader, or in UTC outside of pages."""
     return exact(at, timezone.get_current_timezone())
 
 
@@ -122,7 +122,7 @@ def distance(at: datetime, *, now: datetime) -> str:
 
 
 def span(length: timedelta | None) -> str:
-    """Format a duration with its largest unit and the next smaller one, short ones more exactly."""
+    """Format a duration with its largest unit and the next smaller one, or with decimals if it is short."""
     if length is None:
         return NOTHING
     seconds = max(length.total_seconds(), 0)
@@ -130,7 +130,7 @@ def span(length: timedelta | None) -> str:
 
 
 def _words(seconds: float, *, two_units_below: float = inf) -> str:
-    """Add the next smaller unit while the count of the largest one is below `two_units_below`."""
+    """Add the next smaller unit if the count of the largest one is below `two_units_below`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     counts = []
@@ -148,7 +148,7 @@ def as_json(value: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """Start with a capital letter and end with a full stop."""
+    """Return the text with a capital letter at the start and a full stop at the end."""
     text = text.strip()
     text = f"{text[:1].upper()}{text[1:]}"
     return text if text.endswith((".", "?", "!")) else f"{text}."

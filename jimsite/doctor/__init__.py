@@ -16,7 +16,7 @@ __all__ = ["SEVERITIES", "Finding", "examine"]
 
 
 def examine() -> list[Finding]:
-    """Run all checks; those on the database only if it can be reached and is migrated."""
+    """Run all checks, except those that need a reachable and migrated database if there is none."""
     findings = [*_run(database.reach)]
     if not _has_error(findings):
         findings += [*_run(database.server), *_run(database.clock_skew)]
@@ -36,12 +36,14 @@ def _has_error(findings: Iterable[Finding]) -> bool:
 
 
 def _run(check: Callable[..., Iterable[Finding]], *given: datetime) -> Iterator[Finding]:
-    """Run a check, and report its failure as a finding."""
+    """Yield the findings of a check; if the check raises an exception, yield a finding about that."""
     try:
         yield from check(*given)
     except AWAY as error:
         words = " ".join(clean_text(str(error)).split())
-        remedy = "Check that the database is running and that DATABASE_URL is correct, and read its log."
+        remedy = (
+            "Check that the database is running and that DATABASE_URL is correct, and read the database log."
+        )
         yield Finding("error", "database", f"The database cannot be used: {words}", remedy)
     except Exception as error:  # later checks may find the cause
         yield Finding(

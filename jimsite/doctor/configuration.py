@@ -26,11 +26,13 @@ FULL_BYTES, TIGHT_BYTES = 200 * 1024**2, 2 * 1024**3
 def web() -> Iterator[Finding]:
     public = sorted(set(settings.ALLOWED_HOSTS) - LOCAL)
     if not public:
-        remedy = "For access from other hosts, set JIM_ALLOWED_HOSTS, and JIM_HTTPS=1 behind TLS."
-        yield Finding("note", "web", "JIM is reachable only under names of this host.", remedy)
+        remedy = "For access from other hosts, set JIM_ALLOWED_HOSTS and, behind a TLS proxy, JIM_HTTPS=1."
+        yield Finding("note", "web", "JIM can be reached only under local names, such as localhost.", remedy)
     if "*" in public:
         remedy = "List the host names in JIM_ALLOWED_HOSTS."
-        yield Finding("warning", "web", "Every host name is allowed, so links can be forged.", remedy)
+        yield Finding(
+            "warning", "web", "Every host name is allowed, so attackers can forge links to JIM.", remedy
+        )
     if public and not settings.JIM_HTTPS:
         remedy = "Put a TLS proxy in front of JIM, and set JIM_HTTPS=1."
         yield Finding(
@@ -40,10 +42,10 @@ def web() -> Iterator[Finding]:
         severity: Severity = "error" if public else "warning"
         remedy = "Unset JIM_DEBUG."
         yield Finding(
-            severity, "web", "JIM_DEBUG is on: error pages show internals, and memory grows.", remedy
+            severity, "web", "JIM_DEBUG is on: error pages show internals, and memory use grows.", remedy
         )
     if public and "*" not in public and settings.JIM_HTTPS and not settings.DEBUG:
-        yield ok("web", f"Public as {', '.join(public)}, behind TLS.")
+        yield ok("web", f"JIM is public as {', '.join(public)}, behind TLS.")
 
 
 def administrator() -> Iterator[Finding]:
@@ -61,8 +63,8 @@ def administrator() -> Iterator[Finding]:
 def data_folder() -> Iterator[Finding]:
     folder = Path(settings.JIM_DATA_DIR)
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        remedy = "Create the folder and make the user that JIM runs as its owner, or set JIM_DATA_DIR."
-        yield Finding("error", "data folder", f"This user cannot write to {folder}.", remedy)
+        remedy = "Create the folder, owned by the user that JIM runs as, or set JIM_DATA_DIR to another one."
+        yield Finding("error", "data folder", f"The current user cannot read and write {folder}.", remedy)
         return
     if folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         remedy = f"chmod 700 {folder}"
@@ -80,14 +82,14 @@ def private(path: Path) -> Iterator[Finding]:
 
 def free_space(folder: Path, free: int) -> Finding:
     text = f"{free / 1024**3:.1f} GiB are free in {folder}."
-    remedy = "Free disk space: a full disk stops all work. A lower JIM_RETENTION_DAYS keeps less history."
+    remedy = "Free up disk space: a full disk stops all work. To keep less history, lower JIM_RETENTION_DAYS."
     if free < FULL_BYTES:
         return Finding("error", "data folder", text, remedy)
     return Finding("warning", "data folder", text, remedy) if free < TIGHT_BYTES else ok("data folder", text)
 
 
 def folders() -> Iterator[Finding]:
-    """Check the folders of programs and scripts: files in them run as JIM."""
+    """Check the folders of programs and scripts, because JIM runs the files in them."""
     named = (
         ("JIM_EXECUTABLE_FOLDERS", settings.JIM_EXECUTABLE_FOLDERS),
         ("JIM_SQL_FOLDERS", settings.JIM_SQL_FOLDERS),
@@ -97,7 +99,7 @@ def folders() -> Iterator[Finding]:
             if not folder.is_dir():
                 yield Finding("note", name, f"{folder} does not exist.", "Create it when it is needed.")
             elif folder.stat().st_mode & stat.S_IWOTH:
-                text = f"All users can write to {folder}, and so run code as JIM."
+                text = f"All users can write to {folder}, so they can make JIM run their code."
                 yield Finding("error", name, text, f"chmod o-w {folder}")
             else:
                 yield ok(name, f"{folder} exists.")
@@ -120,11 +122,14 @@ def powershell() -> Iterator[Finding]:
 
 def heartbeat() -> Iterator[Finding]:
     if settings.JIM_HEARTBEAT_URL:
-        yield ok("heartbeat", "The scheduler reports to an outside monitor.")
+        yield ok("heartbeat", "The scheduler reports to an external monitoring service.")
     else:
         remedy = "Set JIM_HEARTBEAT_URL to the URL of a monitoring service (docs/operating.md)."
         yield Finding(
-            "note", "heartbeat", "No outside monitor is configured that would notice if JIM stops.", remedy
+            "note",
+            "heartbeat",
+            "No external monitoring service is configured that would notice if JIM stops.",
+            remedy,
         )
 
 

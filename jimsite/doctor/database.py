@@ -29,7 +29,7 @@ DURABLE: dict[str, Severity] = {
     "synchronous_commit": "warning",
 }
 NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "glusterfs", "ceph")
-SET_CLOCKS = "Set the clocks of both hosts by NTP (chrony, systemd-timesyncd)."
+SET_CLOCKS = "Synchronise the clocks of both hosts with NTP (chrony, systemd-timesyncd)."
 MIGRATE = "Stop JIM, back up the database, run “manage.py migrate”, and start JIM again."
 
 
@@ -50,7 +50,7 @@ def latency(best: timedelta) -> Finding:
     text = f"The database answers within {span(best)}."
     if best < SLOW:
         return ok("database", text)
-    remedy = "Move it closer to JIM, or reduce its load: each task needs several queries."
+    remedy = "Move the database closer to JIM, or reduce its load: each task needs several queries."
     return Finding("warning", "database", text, remedy)
 
 
@@ -59,7 +59,7 @@ def server() -> Iterator[Finding]:
 
 
 def clock_skew() -> Iterator[Finding]:
-    """Compare the clocks: JIM uses the database's, while logs and other systems use the host's."""
+    """Compare the clocks. JIM uses the database's, while logs and other systems use the host's."""
     if connection.vendor != "postgresql":
         yield ok("clock", "SQLite uses this host's clock.")
         return
@@ -92,8 +92,8 @@ def migrations() -> Iterator[Finding]:
         yield Finding(
             "error",
             "migrations",
-            f"The database is newer than this program: it has {_first_names(unknown)}.",
-            "Run the version of JIM that applied them, or a newer one.",
+            f"The database is newer than this version of JIM: it has {_first_names(unknown)}.",
+            "Run the version of JIM that applied these migrations, or a newer one.",
         )
     if not missing and not unknown:
         yield ok("migrations", "All migrations are applied.")
@@ -102,7 +102,9 @@ def migrations() -> Iterator[Finding]:
 def _postgresql() -> Iterator[Finding]:
     version, number = str(_value("SHOW server_version")), int(_value("SHOW server_version_num"))
     if number < LEAST_POSTGRESQL:
-        yield Finding("error", "database", f"PostgreSQL {version} is too old.", "Upgrade it to 14 or newer.")
+        yield Finding(
+            "error", "database", f"PostgreSQL {version} is too old.", "Upgrade to PostgreSQL 14 or newer."
+        )
     else:
         yield ok("database", f"PostgreSQL {version}.")
     if _value("SELECT pg_is_in_recovery()"):
@@ -117,8 +119,8 @@ def _postgresql() -> Iterator[Finding]:
             yield Finding(
                 severity,
                 "database",
-                f"{name} is off: a power failure may lose accepted work.",
-                f"Set {name} = on in postgresql.conf, and reload it.",
+                f"{name} is off, so accepted work can be lost in a power failure.",
+                f"Set {name} = on in postgresql.conf, and reload the configuration.",
             )
     yield from _connections()
 
@@ -132,13 +134,13 @@ def _connections() -> Iterator[Finding]:
     if used < most * FULL_SHARE:
         yield ok("database", text)
     else:
-        remedy = "Raise max_connections, or run fewer worker threads: each keeps a connection."
+        remedy = "Raise max_connections, or run fewer worker threads: each thread keeps a connection open."
         yield Finding("warning", "database", text, remedy)
 
 
 def _sqlite() -> Iterator[Finding]:
     if sqlite3.sqlite_version_info < LEAST_SQLITE:
-        remedy = "Use a Python with a newer SQLite, or PostgreSQL."
+        remedy = "Use a Python version that includes a newer SQLite, or use PostgreSQL."
         yield Finding("error", "database", f"SQLite {sqlite3.sqlite_version} is too old.", remedy)
     else:
         yield ok("database", f"SQLite {sqlite3.sqlite_version}.")
@@ -147,12 +149,12 @@ def _sqlite() -> Iterator[Finding]:
         yield Finding(
             "warning",
             "database",
-            f"The journal mode is {mode}: readers and the writer block each other.",
+            f"The journal mode is {mode}, so readers and writers block each other.",
             "Move the database to a local disk that supports shared memory; JIM then uses WAL.",
         )
     if synchronous < 2:
         remedy = "Leave PRAGMA synchronous at FULL."
-        yield Finding("warning", "database", "A power failure may lose accepted work.", remedy)
+        yield Finding("warning", "database", "Accepted work can be lost in a power failure.", remedy)
     yield from _place(Path(str(connection.settings_dict["NAME"])))
 
 
@@ -168,7 +170,7 @@ def _place(path: Path) -> Iterator[Finding]:
 
 
 def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """Return the type of the file system, or an empty text if unknown."""
+    """Return the type of the file system that has the path, or an empty string if it is unknown."""
     try:
         lines = [line.split() for line in mounts.read_text().splitlines()]
     except OSError:

@@ -9,7 +9,7 @@ SEVERITIES: tuple[Severity, ...] = ("ok", "note", "warning", "error")
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check. `warning`: needs attention soon; `error`: something does not work."""
+    """The result of a check. A warning needs attention soon; an error means that something does not work."""
 
     severity: Severity
     subject: str

@@ -27,8 +27,10 @@ UNSENT = timedelta(minutes=5)
 A_MOMENT = timedelta(minutes=1)
 UNTIDY = timedelta(days=1)
 MOST = 100
-START_SCHEDULER = "Start one with “manage.py runscheduler”, under a process manager (docs/operating.md)."
-START_WORKER = "Start one with “manage.py runworker”, under a process manager (docs/operating.md)."
+START_SCHEDULER = (
+    "Start a scheduler with “manage.py runscheduler”, under a process manager (docs/operating.md)."
+)
+START_WORKER = "Start a worker with “manage.py runworker”, under a process manager (docs/operating.md)."
 
 
 def scheduler(now: datetime) -> Iterator[Finding]:
@@ -64,7 +66,7 @@ def workers(now: datetime) -> Iterator[Finding]:
         )
     for worker in living:
         if worker.clock_trouble:
-            text = f"The clock of {worker}'s host is {worker.clock_trouble}. Leases use the database's."
+            text = f"The clock of {worker}'s host is {worker.clock_trouble}. Leases use the database's clock."
             yield Finding("warning", "clock", text, SET_CLOCKS)
     yield from _unserved([worker.pools for worker in living])
 
@@ -100,21 +102,21 @@ def queue(now: datetime) -> Iterator[Finding]:
 
 def orphans(now: datetime) -> Iterator[Finding]:
     count = WorkerTask.objects.orphaned()[:MOST].count()
-    text = f"{_about(count, 'task')} of workers that have ended."
+    text = f"Found {_about(count, 'task')} assigned to workers that have ended."
     yield _unless(
         count,
         "warning",
         "stuck work",
         text,
-        "A running scheduler gives them to other workers within seconds.",
+        "Check that a scheduler is running: it gives such tasks to other workers within seconds.",
     )
 
 
 def stuck(now: datetime) -> Iterator[Finding]:
     rows = Execution.objects.stuck().filter(started_at__lt=now - A_MOMENT).defer("plan")
     found = list(rows[:MOST])
-    text = f"{_about(len(found), 'execution')} in progress without a task: {named(found)}."
-    remedy = "A running scheduler ends them; if one is running, read its log."
+    text = f"Found {_about(len(found), 'execution')} in progress without a task: {named(found)}."
+    remedy = "Check that a scheduler is running: it ends such executions. If one is running, read its log."
     yield _unless(len(found), "warning", "stuck work", text, remedy)
 
 
@@ -122,8 +124,8 @@ def unaccounted(now: datetime) -> Iterator[Finding]:
     ended = Execution.objects.unaccounted().filter(finished_at__lt=now - SILENT)[:MOST].count()
     due = Occurrence.objects.due(now - SILENT)[:MOST].count()
     text = (
-        f"{_about(due, 'occurrence')} due and not settled, "
-        f"{_about(ended, 'execution')} ended and not counted."
+        f"Due but not settled: {_about(due, 'occurrence')}. "
+        f"Ended but not counted: {_about(ended, 'execution')}."
     )
     yield _unless(
         ended + due, "warning", "scheduler", text, "Check that a scheduler is running, and read its log."
@@ -132,15 +134,25 @@ def unaccounted(now: datetime) -> Iterator[Finding]:
 
 def overdue(now: datetime) -> Iterator[Finding]:
     found = list(Schedule.objects.open().overdue(now).only("name").order_by("next_run_at")[:MOST])
-    text = f"{_about(len(found), 'schedule')} overdue: {named(found)}."
-    yield _unless(len(found), "warning", "schedules", text, "A running scheduler catches up automatically.")
+    text = f"Found {_about(len(found), 'schedule')} overdue: {named(found)}."
+    yield _unless(
+        len(found),
+        "warning",
+        "schedules",
+        text,
+        "Check that a scheduler is running: it catches up automatically.",
+    )
 
 
 def broken(now: datetime) -> Iterator[Finding]:
     found = list(Schedule.objects.open().exclude(spec_error="").only("name").order_by("name")[:MOST])
-    text = f"The spec cannot be read, so these do not run: {named(found)}."
+    text = f"These schedules do not run, because their spec cannot be read: {named(found)}."
     yield _unless(
-        len(found), "warning", "schedules", text, "Edit them; “manage.py describe NAME” shows the error."
+        len(found),
+        "warning",
+        "schedules",
+        text,
+        "Edit the schedules. Use “manage.py describe NAME” to see the error.",
     )
 
 
@@ -162,7 +174,7 @@ def late(now: datetime) -> Iterator[Finding]:
         "warning",
         "executions",
         text,
-        "“execution ID” shows the progress; “cancel ID” cancels an execution.",
+        "Use “execution ID” to see the progress, or “cancel ID” to cancel an execution.",
     )
 
 
@@ -180,13 +192,13 @@ def definitions(now: datetime) -> Iterator[Finding]:
 def stuck_workflows(now: datetime) -> Iterator[Finding]:
     found = list(Workflow.objects.shown_as("needs_attention").only("title").order_by("title")[:MOST])
     text = f"Waiting for an operator: {named(found)}."
-    remedy = "“manage.py workflows” shows the issue; resolve it on the page of the workflow."
+    remedy = "Use “manage.py workflows” to see the issue, and resolve it on the page of the workflow."
     yield _unless(len(found), "warning", "workflows", text, remedy)
 
 
 def limits(now: datetime) -> Iterator[Finding]:
     closed = list(Limit.objects.filter(size=0).order_by("key")[:MOST])
-    text = f"The size is 0, so tasks with these keys do not start: {named(closed)}."
+    text = f"The size of these limits is 0, so their tasks do not start: {named(closed)}."
     yield _unless(len(closed), "note", "limits", text, "To start such tasks, set a size above 0.")
 
 
@@ -207,16 +219,16 @@ def webhooks(now: datetime) -> Iterator[Finding]:
         Endpoint.objects.filter(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True)[:MOST]
     )
     text = f"Disabled after too many failures: {named(disabled)}."
-    remedy = "Fix the receiver, then enable the webhooks and repeat failed deliveries on the page Webhooks."
+    remedy = "Fix the receiver, then enable the webhooks and repeat failed deliveries on the Webhooks page."
     yield _unless(len(disabled), "warning", "webhooks", text, remedy)
     unsent = Delivery.objects.pending().filter(next_try_at__lt=now - UNSENT)[:MOST].count()
-    text = f"{_about(unsent, 'delivery', 'deliveries')} due for more than {span(UNSENT)}."
+    text = f"Due for more than {span(UNSENT)}: {_about(unsent, 'delivery', 'deliveries')}."
     yield _unless(
         unsent,
         "warning",
         "webhooks",
         text,
-        "Workers and schedulers send deliveries: check that one is running.",
+        "Check that a worker or a scheduler is running, as they send the deliveries.",
     )
 
 
@@ -226,7 +238,7 @@ def secrets(now: datetime) -> Iterator[Finding]:
     except VaultError as error:
         yield Finding("error", "secrets", str(error), "See docs/secrets.md for where the keys are stored.")
         return
-    text = f"This host has no key to decrypt: {', '.join(sorted(lost)[:5])}."
+    text = f"This host has no key to decrypt these secrets: {', '.join(sorted(lost)[:5])}."
     remedy = "Restore the key from a backup or another host (docs/secrets.md), or set new values."
     yield _unless(len(lost), "error", "secrets", text, remedy)
 

@@ -267,7 +267,7 @@ def _fail(worker: Worker, task: ClaimedTask, now: datetime) -> None:
 
 def _trouble(schedules: dict[str, Schedule], now: datetime) -> None:
     """Two are paused, one is late with its time, one is caught up on, one is to be skipped next time."""
-    note = "The bank changes its format this week."
+    note = "The bank is changing its file format this week."
     schedules["Payroll export"].pause(initiator=GRACE, now=now - timedelta(hours=20), note=note)
     schedules["Unreliable supplier"].pause(
         initiator=Initiator.system("pause on failure"),

@@ -131,7 +131,7 @@ class TestInterrupts:
         words = refusal("runschedule", "nightly", "--wait", code=130)
         execution = Execution.objects.get()
         assert execution.status == "in_progress"
-        assert f"“cancel {execution.pk}” cancels it" in words
+        assert f"“cancel {execution.pk}” to cancel it" in words
 
     def test_a_second_interrupt_leaves_at_once(self, meanwhile: Any) -> None:
         make_schedule(name="Nightly")

@@ -191,7 +191,7 @@ def test_a_backfill_is_rehearsed_and_asked_for() -> None:
         (
             "2026-11-15",
             "failed",
-            ["of 1 time of “Nightly”, none would be started.", "Left out: 1 never executed."],
+            ["none of 1 time of “Nightly” would be started.", "Left out: 1 never executed."],
         ),
     ],
 )

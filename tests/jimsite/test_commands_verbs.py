@@ -199,7 +199,7 @@ class TestTasks:
         lines = said("queue")
         assert [each in line for each, line in zip(numbers.values(), lines[3:], strict=True)] == [True] * 3
         assert said("task", "reorder", numbers["c"], numbers["b"]) == [
-            "Moved 2 tasks to the front, in this order."
+            "Moved 2 tasks to the front, in the given order."
         ]
         assert in_turn() == ["c", "b", "a"]
         assert told("task", "reorder", numbers["a"]) == {"moved": 1}
@@ -218,7 +218,7 @@ class TestTasks:
         wrong = [
             (["front", str(running.key)], "has started in the meantime: nothing was changed"),
             (["reorder", str(running.key)], "Nothing was changed"),
-            (["front", "seven"], "Task “seven” was not found. “queue” lists tasks that have not ended"),
+            (["front", "seven"], "Task “seven” was not found. Use “queue” to list tasks that have not ended"),
             (["front", str(last_record().pk + 7)], "was not found"),
             (["prioritise", str(waiting.key), "--priority", "many"], "--priority: Enter a whole number."),
             (["prioritise", str(waiting.key), "--priority", "99999999"], "--priority: Ensure this value"),
@@ -414,7 +414,7 @@ class TestWebhooks:
         call_command(*self.NEW, "--schedule", "nightly", "--failures", "2", stdout=out, stderr=err)
         endpoint = Endpoint.objects.get()
         assert endpoint.signing(NOW) == [out.getvalue().removesuffix("\n")]
-        assert "“Chat” is added" in err.getvalue()
+        assert "“Chat” was added" in err.getvalue()
         assert (endpoint.name, endpoint.kinds, endpoint.failures) == ("Chat", ["execution.failed"], 2)
         assert endpoint.schedules == [Schedule.objects.get().pk]
         typed(monkeypatch, f"{SECRET}\n")
@@ -458,7 +458,7 @@ class TestWebhooks:
         said("webhook", "redeliver", str(row["id"]))
         assert Delivery.objects.get().status == "pending"
         assert refusal("webhook", "redeliver", "x") == (
-            "Delivery “x” was not found. “webhook deliveries” lists deliveries with their numbers."
+            "Delivery “x” was not found. Use “webhook deliveries” to list deliveries with their numbers."
         )
 
     WRONG = [
@@ -503,7 +503,7 @@ def test_a_seat_is_listed_and_released() -> None:
     assert "was released" in said("reservation", "release", "reports", "--yes", "--reason", "stuck")[0]
     assert fresh(reservation).state == "released"
     assert refusal("reservation", "release", "reports", "--yes") == (
-        "No direct request holds a seat of pool “reports”. “reservation list” lists all reservations."
+        "No direct request holds a seat of pool “reports”. Use “reservation list” to list the reservations."
     )
 
 

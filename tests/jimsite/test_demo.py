@@ -136,5 +136,5 @@ def test_the_disk_report_needs_nothing_but_a_shell(arguments: list[str], code: i
     assert os.access(SCRIPT, os.X_OK)
     done = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, env={"PATH": os.defpath})
     assert done.returncode == code
-    assert done.stdout.startswith("Disks for nobody in particular, attempt 1:\n")
+    assert done.stdout.startswith("Disk usage for a manual run, attempt 1:\n")
     assert error in done.stderr

@@ -146,10 +146,15 @@ AILMENTS: list[tuple[Callable[[], object], str, str, str]] = [
     ),
     (serve_another_pool, "error", "pool reports", "1 task queued, but no living worker serves the pool."),
     (queue_for_hours, "warning", "queue", "A task has been ready for 3 h."),
-    (lose_a_worker, "warning", "stuck work", "1 task of workers that have ended."),
+    (lose_a_worker, "warning", "stuck work", "Found 1 task assigned to workers that have ended."),
     (lose_tasks, "warning", "stuck work", "1 execution in progress without a task: “Nightly #"),
     (lambda: nightly(next_run_at=NOW - seconds(300)), "warning", "schedules", "1 schedule overdue"),
-    (lambda: nightly(spec_error="cron: nonsense"), "warning", "schedules", "so these do not run: “Nightly”."),
+    (
+        lambda: nightly(spec_error="cron: nonsense"),
+        "warning",
+        "schedules",
+        "their spec cannot be read: “Nightly”.",
+    ),
     (lambda: nightly(**FAILED), "warning", "schedules", "Paused after repeated failures: “Nightly”."),
     (be_late, "warning", "executions", "Running past their deadline: “Nightly #"),
     (close_a_limit, "note", "limits", "“type:sql”"),
@@ -176,14 +181,14 @@ def test_workflows_that_cannot_be_deployed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 AILING: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "reachable only under names of this host"),
+    ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "can be reached only under local names"),
     ({"ALLOWED_HOSTS": ["*"]}, "warning", "web", "Every host name is allowed"),
     ({"JIM_HTTPS": False}, "warning", "web", "sent unencrypted"),
     ({"DEBUG": True}, "error", "web", "JIM_DEBUG is on"),
-    ({"JIM_HEARTBEAT_URL": ""}, "note", "heartbeat", "No outside monitor is configured"),
+    ({"JIM_HEARTBEAT_URL": ""}, "note", "heartbeat", "No external monitoring service is configured"),
     ({"JIM_PWSH": "no-such-pwsh"}, "note", "powershell", "no step needs it"),
     ({"JIM_EXECUTABLE_FOLDERS": ["/nowhere"]}, "note", "JIM_EXECUTABLE_FOLDERS", "does not exist"),
-    ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot write to"),
+    ({"JIM_DATA_DIR": "/nowhere"}, "error", "data folder", "cannot read and write"),
     ({"JIM_CONCURRENCY_POLICY": "no.such"}, "error", "check execution.E001", "no.such"),
 ]
 
@@ -236,7 +241,7 @@ def test_a_server_that_may_lose_what_was_accepted(monkeypatch: pytest.MonkeyPatc
     """That of the tests may; and so may a file that another machine keeps."""
     monkeypatch.setattr(database, "DURABLE", {"fsync": "error"})
     found = [each.text for each in ailments() if each.subject == "database"]
-    told = ["fsync is off: a power failure may lose accepted work."]
+    told = ["fsync is off, so accepted work can be lost in a power failure."]
     assert found == (told if connection.vendor == "postgresql" else [])
     mounts = tmp_path / "mounts"
     mounts.write_text("/dev/sda / ext4 rw 0 0\nserver:/x /mnt/share nfs4 rw 0 0\n")
@@ -250,7 +255,7 @@ def test_a_database_that_is_not_migrated() -> None:
     errors = [each.text for each in ailments() if each.subject == "migrations"]
     assert [text.partition(":")[0] for text in errors] == [
         "Not applied",
-        "The database is newer than this program",
+        "The database is newer than this version of JIM",
     ]
 
 

@@ -101,7 +101,7 @@ class TestVerbs:
     def test_what_is_wrong_is_one_line(self) -> None:
         idle = [
             (["approve", "orders"], "“Orders” has no open run."),
-            (["approve", "987654"], "Run 987654 was not found. “workflows --json” lists the open runs"),
+            (["approve", "987654"], "Run 987654 was not found. Use “workflows --json” to list the open runs"),
             (["pause", "ordres"], "Workflow “ordres” does not exist; did you mean orders?"),
             (["pause", "orders", "--note", "x" * 1_001], "--note: "),
         ]
@@ -130,7 +130,7 @@ def test_events_are_listed_and_skipped() -> None:
     wrong = {
         "orders": "Name an event by its topic and message id: orders/MESSAGE_ID.",
         "ordres/o2": "Topic “ordres” does not exist; did you mean orders?",
-        "orders/o3": "Event “o3” was not found in topic orders. “event list orders” lists its events.",
+        "orders/o3": "Event “o3” was not found in topic orders. Use “event list orders” to list its events.",
         "orders/o/1": "“o/1” is not pending any more.",
     }
     assert {text: refusal("event", "skip", text) for text in wrong} == wrong

@@ -19,7 +19,8 @@ RELATED_SHOWN = 100
 class Command(JimCommand):
     help = (
         "Show an activity: one attempt of a step or job, or one administrative change. With --follow, show "
-        "the output of all its attempts and steps until the end; the exit code then tells the outcome."
+        "the output of the activity, its retries and its steps until it ends, and exit with a code for the "
+        "outcome."
     )
     exit_codes = {FAILED: "failed", CANCELLED: "cancelled", INTERRUPTED: "interrupted"}
 
@@ -91,7 +92,11 @@ class Command(JimCommand):
         if not items:
             self.say("This activity has no items.")
             return
-        rest = f"of {activity.items_total:,} items" if activity.items_total > len(items) else ""
+        rest = (
+            f"Showing {len(items):,} of {activity.items_total:,} items; use --limit to see more."
+            if activity.items_total > len(items)
+            else ""
+        )
         columns: dict[str, list[str | Text]] = {
             "Outcome": [state(item.outcome) for item in items],
             "Item": [item.name for item in items],
@@ -110,7 +115,7 @@ class Command(JimCommand):
         lines = last_lines(activity, limit)
         if lines:
             self.console.print()
-            first = f" from line {lines[0].number:,} on" if lines[0].number > 1 else ""
+            first = f" from line {lines[0].number:,}" if lines[0].number > 1 else ""
             self.console.print(Text(f"Output{first}", style="bold"))
         for line in lines:
             self.console.print(shown(line), soft_wrap=True)

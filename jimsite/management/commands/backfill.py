@@ -16,8 +16,8 @@ TIMES_SHOWN = 10
 
 class Command(JimCommand):
     help = (
-        "Start the times of a past range by the current definition of a schedule. A backfill does not delay "
-        "the schedule's own times."
+        "Run a schedule for the times of a past range, with its current definition. A backfill does not "
+        "delay the schedule's own times."
     )
 
     def ask(self, parser: CommandParser) -> None:
@@ -60,7 +60,7 @@ class Command(JimCommand):
         if not survey.total:
             self.say(f"Dry run: “{schedule}” has no times in this range.")
         elif not survey.chosen:
-            self.say(f"Dry run: of {counted(survey.total, 'time')} of “{schedule}”, none would be started.")
+            self.say(f"Dry run: none of {counted(survey.total, 'time')} of “{schedule}” would be started.")
         else:
             self.say(f"Dry run: {times} of “{schedule}” would be started.")
         for at in survey.times:

@@ -15,8 +15,8 @@ from schedules.models import Refused, Schedule
 class Command(JimCommand):
     help = (
         "Cancel executions and jobs. Running steps are asked to stop; of the remaining steps, only clean-up "
-        "(run_if always) still runs. With --schedule, cancel all running executions of a schedule; its next "
-        "times are not affected."
+        "steps (run_if: always) still run. With --schedule, cancel all running executions of a schedule; its "
+        "next times are not affected."
     )
 
     def ask(self, parser: CommandParser) -> None:

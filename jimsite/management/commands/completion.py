@@ -10,7 +10,7 @@ from jimsite.terminal import JimCommand
 
 class Command(JimCommand):
     help = (
-        "Print a script that completes JIM's commands, options and names of schedules in a shell. "
+        "Print a shell script for tab completion of JIM's commands, options and schedule names. "
         "Load it with: source <(manage.py completion bash), or source <(manage.py completion zsh)."
     )
     has_json = False

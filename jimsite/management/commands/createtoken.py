@@ -18,7 +18,7 @@ from schedules.placeholders import hint
 class Command(JimCommand):
     help = (
         "Create an API token for a user and print it to standard output. The token cannot be shown again. "
-        "It never allows more than its user may do."
+        "A token never allows more than its user is allowed to do."
     )
 
     def ask(self, parser: CommandParser) -> None:
@@ -52,9 +52,9 @@ class Command(JimCommand):
         self.tell(_facts(token, text), lambda: self._show(token, text, expires_at))
 
     def _show(self, token: ApiToken, text: str, expires_at: datetime | None) -> None:
-        until = f" until {on_clock(expires_at)} UTC" if expires_at else ""
+        until = f", valid until {on_clock(expires_at)} UTC" if expires_at else ""
         self.stderr.write(
-            f"Token of {token.user} for {', '.join(token.scopes)}{until}. It is shown only once:", str
+            f"Token of {token.user} with scopes {', '.join(token.scopes)}{until}. It is shown only once:", str
         )
         self.stdout.write(f"{text}\n")
 

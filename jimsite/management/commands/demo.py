@@ -27,7 +27,7 @@ FILES = {
 class Command(BaseCommand):
     help = (
         "Create the example schedules that do not exist yet, start the nightly one, and put files into the "
-        "inbox of the example workflow “Files of the inbox”."
+        "inbox of the example workflow “Inbox files”."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,8 +41,8 @@ class Command(BaseCommand):
         self.stdout.write(f"Created: {names}." if created else "All example schedules exist already.")
         if files := put_files():
             self.stdout.write(
-                f"Put {files} files into {inbox()}, where the example workflow combines them. Restart "
-                "scheduler and workers to load it."
+                f"Put {files} files into {inbox()}, where the example workflow combines them. Restart the "
+                "scheduler and the workers to load the workflow."
             )
 
 
@@ -57,13 +57,13 @@ def create(*, now: datetime) -> list[Schedule]:
 
 
 def create_calendar(now: datetime) -> str:
-    """Create it unless there is one of that name; return the name as it is written there."""
+    """Create the example calendar unless one with its name exists; return the name as it is stored."""
     known = SharedCalendar.objects.filter(name__iexact=CALENDAR["name"]).first()
     return (known or SharedCalendar.objects.define(**CALENDAR, initiator=BY, now=now)).name
 
 
 def create_template(now: datetime) -> bool:
-    """Create it unless there is one of that name; return whether it can be used."""
+    """Create the example template unless one with its name exists; return whether it can be used."""
     if not TaskTemplate.objects.known().filter(name__iexact=TEMPLATE["name"]).exists():
         TaskTemplate.objects.define(**TEMPLATE, initiator=BY, now=now)
     function = TEMPLATE["config"]["function"]
@@ -71,7 +71,7 @@ def create_template(now: datetime) -> bool:
 
 
 def _without_template(fields: dict[str, Any]) -> dict[str, Any]:
-    """Write out the steps that would refer to the template."""
+    """Replace references to the template by its settings."""
     own = {name: value for name, value in TEMPLATE.items() if name not in ("name", "description")}
     steps = [
         own | {"index": step["index"], "name": step["name"], "config": own["config"] | step["config"]}
@@ -90,7 +90,7 @@ def _create(fields: dict[str, Any], now: datetime) -> Schedule:
 
 
 def put_files() -> int:
-    """Create files for the example workflow; the last one waits for its counterpart."""
+    """Create files for the example workflow; the last one has no counterpart yet."""
     inbox().mkdir(parents=True, exist_ok=True)
     missing = {name: text for name, text in FILES.items() if not (inbox() / name).exists()}
     for name, text in missing.items():

@@ -20,7 +20,7 @@ def event_called(text: str) -> Event:
         raise Refused(f"Name an event by its topic and message id: {topic.slug}/MESSAGE_ID.")
     found = topic.events.filter(message_id=clean_text(message_id)).first()
     if found is None:
-        way_out = f"“event list {topic.slug}” lists its events"
+        way_out = f"Use “event list {topic.slug}” to list its events"
         raise Refused(f"Event “{message_id}” was not found in topic {topic.slug}. {way_out}.")
     return found
 

@@ -14,8 +14,8 @@ from jimsite.terminal import state
 
 class Command(FollowingCommand):
     help = (
-        "Show an execution with its steps. With --wait, follow it until it ends; the exit code tells the "
-        "outcome."
+        "Show an execution with its steps. With --wait, follow it until it ends, and exit with a code for "
+        "the outcome."
     )
 
     def ask(self, parser: CommandParser) -> None:

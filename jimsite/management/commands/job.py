@@ -20,7 +20,7 @@ from schedules.spec.moments import bound_of
 from schedules.spec.wording import counted
 
 MOST_BYTES = 5 * 1024 * 1024
-# Fields of a job that are given as options, if they are given.
+# Fields of a job that can be given as options.
 OPTIONS = (
     *("template", "step_type", "config", "name", "pool", "priority", "max_retries", "timeout_seconds"),
     *("available_at", "idempotency_key", "dedup_key"),
@@ -84,7 +84,9 @@ class Command(VerbsCommand, FollowingCommand):
 def _ask_job(parser: CommandParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("step_type", nargs="?", metavar="TYPE", help="step type, such as http or python")
-    what.add_argument("--template", metavar="TEMPLATE", help="template for the settings that are not given")
+    what.add_argument(
+        "--template", metavar="TEMPLATE", help="template that has the settings that are not given"
+    )
     parser.add_argument("--config", metavar="JSON", help="settings of the step type; - reads standard input")
     parser.add_argument("--name", metavar="TEXT", help="name of the job (default: its type or template)")
     parser.add_argument("--pool", metavar="POOL", help="pool to queue the job in (default: default)")
@@ -161,7 +163,7 @@ def _jobs(data: Any, file: str) -> Sequence[Any]:
 
 
 def _timed(job: Any, number: int) -> Any:
-    """Convert the time of a job and add its name; the models report what is not a job."""
+    """Convert the time of a job and add its name. The models report values that are not jobs."""
     if not isinstance(job, Mapping):
         return job
     if job.get("available_at") is not None:

@@ -21,13 +21,13 @@ NONE_YET = "No limits yet: queued tasks start as soon as a worker has a free sea
 
 
 class Command(VerbsCommand):
-    help = "List, set and delete limits: how many tasks with a key may run at once on all workers."
+    help = "List, set and delete limits: how many tasks with the same key can run at once on all workers."
 
     def verbs(self) -> Iterator[Verb]:
         yield Verb("list", "List the limits with their running and waiting tasks.", self.list_all)
         yield Verb(
             "set",
-            "Create or change a limit: how many tasks with this key may run at once. Running tasks continue.",
+            "Create or change a limit: how many tasks with this key can run at once. Running tasks continue.",
             self.put,
             _ask_size,
         )

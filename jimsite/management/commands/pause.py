@@ -12,7 +12,7 @@ from schedules.models import Refused, Schedule
 class Command(JimCommand):
     help = (
         "Pause schedules: their times are still recorded but do not start. Running executions continue, and "
-        "manual runs are possible. With --tag and --all, schedules that are already paused keep their own "
+        "manual runs can be started. With --tag and --all, schedules that are already paused keep their own "
         "pause."
     )
 
@@ -46,7 +46,7 @@ class Command(JimCommand):
         self.tell(facts, lambda: self.say("\n".join([*told, *left.values()])))
 
     def _pause_with_others(self, schedule: Schedule, options: dict[str, Any]) -> str:
-        """Pause the schedule; return the reason if it was refused, else an empty text."""
+        """Pause the schedule; return the reason if this was refused, else an empty string."""
         try:
             self._pause(schedule, options, together=True, tags=options["tag"])
         except Refused as refused:
@@ -63,7 +63,9 @@ class Command(JimCommand):
 
     def _pause_all(self, options: dict[str, Any]) -> None:
         if options["until"] or options["length"]:
-            raise Refused("--all cannot be combined with --until or --for: “resume --all” ends the pause.")
+            raise Refused(
+                "--all cannot be combined with --until or --for: only “resume --all” ends such a pause."
+            )
         left = Schedule.objects.filter(status=Schedule.Status.PAUSED).count()
         count = Schedule.objects.pause_all(initiator=self.by, now=self.now, note=options["note"])
         told = f"Paused: {count:,}. Already paused and not changed: {left:,}."

@@ -10,11 +10,12 @@ from schedules.models import Refused
 
 
 def held_in(pool: str) -> Reservation:
-    """Find the live reservation of a pool, of which there is at most one."""
+    """Find the live reservation of a pool, which has at most one."""
     found = Reservation.objects.live().filter(pool=pool.strip()).first()
     if found is None:
         raise Refused(
-            f"No direct request holds a seat of pool “{pool}”. “reservation list” lists all reservations."
+            f"No direct request holds a seat of pool “{pool}”. Use “reservation list” to list the "
+            "reservations."
         )
     return found
 

@@ -12,8 +12,9 @@ from schedules.models import Refused, Schedule
 
 class Command(JimCommand):
     help = (
-        "Resume paused schedules. Times that passed during the pause start by the catch-up window and the "
-        "overlap policy, or are discarded. --tag and --all end only pauses that began with the same option."
+        "Resume paused schedules. The catch-up window and the overlap policy decide which of the times that "
+        "passed during the pause are started; --discard starts none of them. --tag and --all end only pauses "
+        "that began with the same option."
     )
 
     def ask(self, parser: CommandParser) -> None:

@@ -19,7 +19,7 @@ class Command(FollowingCommand):
     def ask(self, parser: CommandParser) -> None:
         parser.add_argument("run", metavar="ID", help="number of an execution or id of a job")
         parser.add_argument("--whole", action="store_true", help="run all steps of the execution again")
-        overlap(parser, "as the schedule says")
+        overlap(parser, "the policy of the schedule")
         parser.add_argument(
             "--key", default="", help="idempotency key: the same key never starts a second retry"
         )

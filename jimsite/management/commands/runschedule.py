@@ -14,8 +14,8 @@ from schedules.models import Occurrence, Schedule
 
 class Command(FollowingCommand):
     help = (
-        "Run a schedule now, even if it is paused. With --wait, follow its steps until the end; the exit "
-        "code tells the outcome."
+        "Run a schedule now, even if it is paused. With --wait, follow the execution until it ends, and exit "
+        "with a code for the outcome."
     )
 
     def ask(self, parser: CommandParser) -> None:
@@ -26,7 +26,7 @@ class Command(FollowingCommand):
             metavar="TIME",
             help="nominal time, in the schedule's time zone: 2026-12-01T09:00",
         )
-        overlap(parser, "as the schedule says")
+        overlap(parser, "the policy of the schedule")
         parser.add_argument(
             "--key", default="", help="idempotency key: the same key never starts a second run"
         )

@@ -30,7 +30,7 @@ class Command(JimCommand):
             "--state",
             choices=STATES,
             default="open",
-            help="only schedules in this state (default: open, all that are not closed)",
+            help="only schedules in this state (default: open, which means not closed)",
         )
         parser.add_argument(
             "--tag",

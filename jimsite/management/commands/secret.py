@@ -31,7 +31,7 @@ class Command(VerbsCommand):
         yield Verb(
             "set",
             "Create or change a secret. The value is read from standard input or a hidden prompt, never from "
-            "an argument, which shells store and other users can see.",
+            "an argument, because shells store arguments and other users can see them.",
             self.put,
             _ask_secret,
         )

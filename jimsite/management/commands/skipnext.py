@@ -26,6 +26,6 @@ class Command(JimCommand):
         else:
             at = schedule.skip_next(initiator=self.by, now=now)
         clock = f"{on_clock(at, schedule.zone)} {schedule.zone.key}"
-        result = f"does not skip {clock} any more" if options["undo"] else f"skips {clock}"
+        result = f"no longer skips {clock}" if options["undo"] else f"skips {clock}"
         facts = {"schedule": schedule.name, "at": at, "is_skipped": not options["undo"]}
         self.tell(facts, lambda: self.say(f"“{schedule}” {result}."))

@@ -15,15 +15,15 @@ TASKS = Target("ID", "id of a job or step, or number of its activity, as shown b
 
 class Command(VerbsCommand):
     help = (
-        "Change the order of the queue. Tasks are jobs and steps of executions that have not started yet. "
-        "“cancel” cancels them, “queue” lists them."
+        "Change the order of queued tasks: jobs and steps that have not started yet. “queue” lists them, "
+        "“cancel” cancels jobs and executions."
     )
 
     def verbs(self) -> Iterator[Verb]:
         yield from self.operations_of(WorkerTask, TASKS, but=["cancel"])
         yield Verb(
             "reorder",
-            "Move tasks to the front of their pool and priority, in this order.",
+            "Move tasks to the front of their pool and priority, in the given order.",
             self.reorder,
             _ask_order,
         )
@@ -33,7 +33,9 @@ class Command(VerbsCommand):
         moved = WorkerTask.objects.reorder(keys, initiator=self.by, now=self.now)
         if not moved:
             raise Refused("Nothing was changed: all of these tasks have already started.")
-        self.tell({"moved": moved}, lambda: self.say(f"Moved {tasks(moved)} to the front, in this order."))
+        self.tell(
+            {"moved": moved}, lambda: self.say(f"Moved {tasks(moved)} to the front, in the given order.")
+        )
 
 
 def _ask_order(parser: CommandParser) -> None:

@@ -21,7 +21,7 @@ def token_called(text: str) -> ApiToken:
     found = _TEXT.fullmatch(text.strip())
     token = ApiToken.objects.select_related("user").filter(prefix=found[1]).first() if found else None
     if token is None:
-        raise Refused("No token has this prefix. “token list” shows the prefixes.")
+        raise Refused("No token has this prefix. Use “token list” to see the prefixes.")
     return token
 
 

@@ -10,14 +10,14 @@ from jimsite.terminal import JimCommand
 
 
 class Command(JimCommand):
-    help = "Unlock an account or an address that was locked after too many wrong passwords."
+    help = "Unlock an account or IP address that was locked after too many failed sign-in attempts."
 
     def ask(self, parser: CommandParser) -> None:
         who = parser.add_mutually_exclusive_group(required=True)
         who.add_argument(
             "who", nargs="?", default="", metavar="USERNAME|ADDRESS", help="such as ada or 203.0.113.9"
         )
-        who.add_argument("--all", action="store_true", help="all accounts and addresses")
+        who.add_argument("--all", action="store_true", help="unlock all accounts and IP addresses")
 
     def run(self, options: dict[str, Any]) -> None:
         who = options["who"]

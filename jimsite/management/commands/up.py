@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 
 
 class Command(BaseCommand):
-    help = "Run all of JIM on this machine: web, scheduler and worker, on http://127.0.0.1:JIM_PORT."
+    help = "Run all of JIM on this machine: a scheduler, a worker, and the web server on http://127.0.0.1:JIM_PORT."
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:

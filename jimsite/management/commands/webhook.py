@@ -40,7 +40,8 @@ def delivery_called(text: str) -> Delivery:
     found = None if number is None else rows.filter(pk=number).first()
     if found is None:
         raise Refused(
-            f"Delivery “{text}” was not found. “webhook deliveries” lists deliveries with their numbers."
+            f"Delivery “{text}” was not found. Use “webhook deliveries” to list deliveries with their "
+            "numbers."
         )
     return found
 
@@ -63,7 +64,8 @@ class Command(VerbsCommand):
         yield Verb("edit", "Change a webhook; settings that are not given are kept.", self.edit, _ask_edit)
         yield Verb(
             "rotate",
-            "Replace the signing secret and print the new one to standard output. Both sign for one day.",
+            "Replace the signing secret and print the new one to standard output. For one day, deliveries "
+            "are signed with both.",
             self.rotate,
             _ask_rotate,
         )
@@ -101,7 +103,7 @@ class Command(VerbsCommand):
             endpoint, secret = Endpoint.objects.define(
                 **fields, secret=given["secret"], initiator=self.by, now=self.now
             )
-        self._reveal(endpoint, secret, "is added")
+        self._reveal(endpoint, secret, "was added")
 
     def edit(self, options: dict[str, Any]) -> None:
         endpoint = endpoint_called(options["webhook"])
@@ -110,7 +112,7 @@ class Command(VerbsCommand):
         changes = {name: form.cleaned_data[name] for name in Endpoint.EDITABLE}
         with _named_once():
             endpoint.edit(changes=changes, initiator=self.by, now=self.now)
-        self.tell(_facts(endpoint), lambda: self.say(f"“{endpoint}” is saved."))
+        self.tell(_facts(endpoint), lambda: self.say(f"“{endpoint}” was saved."))
 
     @method_decorator(sensitive_variables())
     def rotate(self, options: dict[str, Any]) -> None:
@@ -158,7 +160,7 @@ class Command(VerbsCommand):
 
 @contextmanager
 def _named_once() -> Iterator[None]:
-    """Report a name that another request took at the same time."""
+    """Refuse a name that another request took at the same time."""
     try:
         yield
     except IntegrityError:

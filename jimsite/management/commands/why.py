@@ -17,7 +17,7 @@ class Command(JimCommand):
         parser.add_argument(
             "time",
             metavar="TIME",
-            help="in the schedule's time zone: 2026-12-01T09:00, or 09:00 for today; or 2026-12-01T09:00:00Z",
+            help="time in the schedule's time zone or with an offset: 2026-12-01T09:00, or 09:00 for today",
         )
 
     def run(self, options: dict[str, Any]) -> None:

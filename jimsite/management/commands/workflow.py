@@ -10,7 +10,7 @@ from workflows.models import Run, Workflow
 
 
 def workflow_called(text: str) -> Workflow:
-    rows, none_yet = Workflow.objects.all(), "“syncworkflows” creates those in the code"
+    rows, none_yet = Workflow.objects.all(), "“syncworkflows” creates the workflows defined in the code"
     found: Workflow = called(rows, text, by="slug", kind="workflow", none_yet=none_yet)
     return found
 
@@ -20,7 +20,7 @@ def run_called(text: str) -> Run:
     rows = Run.objects.select_related("workflow", "handler")
     if (number := whole_number(text.strip())) is not None:
         run = rows.filter(pk=number).first()
-        words = f"Run {text} was not found. “workflows --json” lists the open runs."
+        words = f"Run {text} was not found. Use “workflows --json” to list the open runs."
     else:
         workflow = workflow_called(text)
         run = rows.open().filter(workflow=workflow).first()
