@@ -157,9 +157,7 @@ def broken(now: datetime) -> Iterator[Finding]:
 
 
 def failing(now: datetime) -> Iterator[Finding]:
-    paused = Schedule.objects.filter(
-        status=Schedule.Status.PAUSED, pause_note__startswith="Paused by itself."
-    )
+    paused = Schedule.objects.paused_by_failures()
     found = list(paused.only("name").order_by("name")[:MOST])
     text = f"Paused after repeated failures: {named(found)}."
     remedy = "Find the cause with “describe NAME”, then run “resume NAME”."
