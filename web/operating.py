@@ -1,6 +1,7 @@
 """The page, or dialogue, that asks for confirmation of an operation and performs it.
 
-Operations are shared with the admin, so that both ask, allow and report the same.
+Operations are shared with the admin, so that both ask the same questions, check the same
+permissions and report the same results.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
 
 
 def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[Model]) -> HttpResponse:
-    """Ask, preview if the operation is rehearsed, and perform; the caller has checked the permission."""
+    """Ask, show a preview if the operation has one, and perform it. The caller has checked the permission."""
     form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
     if not form.is_valid():
         return _question(request, operation, targets, form)

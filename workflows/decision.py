@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True)
 class OpenRun:
-    """The run that is not settled yet: it is active, or it blocks the workflow until it is resolved."""
+    """The workflow's unsettled run, which is active or blocks the workflow until it is resolved."""
 
     is_active: bool
     due_at: datetime | None = None
@@ -25,7 +25,7 @@ class ProducerFacts:
 
 @dataclass(frozen=True)
 class ConsumerFacts:
-    """`is_dirty`: events came since it last reserved nothing; `oldest`: time of its oldest pending event."""
+    """`is_dirty`: there are events after its cursor. `oldest`: the time of its oldest pending event."""
 
     id: int
     position: int
@@ -52,7 +52,7 @@ class Decision:
 
 
 def decide(facts: Facts, now: datetime) -> Decision:
-    """Choose one: the open run if there is one, else a consumer, else a producer."""
+    """Decide what to start: the next attempt of the open run, or else a consumer, or else a producer."""
     if not facts.is_active:
         return Decision()
     if (run := facts.open_run) is not None:

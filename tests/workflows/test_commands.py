@@ -131,7 +131,7 @@ def test_events_are_listed_and_skipped() -> None:
         "orders": "Name an event by its topic and message id: orders/MESSAGE_ID.",
         "ordres/o2": "Topic “ordres” does not exist; did you mean orders?",
         "orders/o3": "Event “o3” was not found in topic orders. “event list orders” lists its events.",
-        "orders/o/1": "“o/1” is not pending any more.",
+        "orders/o/1": "“o/1” is no longer pending.",
     }
     assert {text: refusal("event", "skip", text) for text in wrong} == wrong
 
