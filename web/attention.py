@@ -27,7 +27,7 @@ LONGEST_WORDS = 200
 
 @dataclass(frozen=True)
 class Concern:
-    """A problem and its next action: the operation `verb` on `target`, or a link to `url` without one."""
+    """A problem and its next action: the operation `verb` on `target`, or else the link `url`."""
 
     state: str
     about: Model
@@ -130,7 +130,7 @@ def _first_line(text: str) -> str:
 
 
 class Kind(NamedTuple):
-    """A kind of problem: who may see it, which rows have it, and how each row is described."""
+    """A kind of problem: the permission to see it, the query for affected rows, and how to describe a row."""
 
     permission: str
     rows: Callable[[datetime], QuerySet[Any]]

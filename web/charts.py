@@ -33,7 +33,7 @@ def outcome_words(counts: Counter[str], *, nothing: str = "none") -> str:
 
 
 def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
-    """Draw a bar for each of the last executions, oldest first; `ran` has the newest first.
+    """Draw a bar for each of the last executions, oldest first; `ran` lists the newest first.
 
     The longer an execution took, the higher its bar. Completed bars stand on the line, failed ones cross it,
     cancelled ones are hollow, and running ones are open at the top. The SVG is built as text, because a page
@@ -170,7 +170,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Year:
-    """A cell for each day: weeks from left to right, Mondays at the top. Days with failures are marked."""
+    """A year as a grid of days. Each column is a week, from Monday; days with failures are marked."""
 
     cells: list[Cell]
     months: list[Mark]
@@ -181,7 +181,7 @@ class Year:
 
     @property
     def drawn(self) -> SafeString:
-        """Draw all cells as text, which is fast and contains only numbers, dates and fixed words."""
+        """Return all cells as safe SVG text, which contains only numbers, dates and fixed words."""
         return SafeString("".join(map(_drawn_cell, self.cells)))
 
 

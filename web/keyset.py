@@ -25,7 +25,7 @@ class Pages(Generic[M]):
     newest: str = ""
     """The address of the first page, unless this is the first."""
     reached_at: datetime | None = None
-    """How far back the search went, if it ended before the oldest row."""
+    """The time back to which the search went, if it ended before the oldest row."""
     further: str = ""
 
 
@@ -44,7 +44,7 @@ def look_back(
     until: datetime | None = None,
     reach: int,
 ) -> Pages[M]:
-    """Return a page of matching rows among the next `reach` rows; `by` is a time that grows with the ids."""
+    """Return a page of matching rows among the next `reach` rows; the time `by` must increase with the id."""
     rows = rows.filter(_between(by, since, until))
     after = _before(request)
     return _linked(

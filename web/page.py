@@ -25,7 +25,7 @@ STOP_POLLING = 286
 
 
 def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[P]], View[P]]:
-    """Require sign-in and a permission, unless it is empty, and activate the browser's time zone."""
+    """Require sign-in and, unless it is empty, `permission`; activate the browser's time zone."""
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -80,7 +80,7 @@ def is_htmx(request: HttpRequest) -> bool:
 
 
 def is_asked_by(request: HttpRequest, part: str) -> bool:
-    """Return whether the part of the page with this id sent the request, to poll."""
+    """Return whether the polling part of the page with this id sent the request."""
     htmx = getattr(request, "htmx", None)
     return bool(htmx) and htmx.target == part  # type: ignore[union-attr]
 

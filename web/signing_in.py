@@ -64,7 +64,7 @@ class PasswordForm(PasswordChangeForm):
 
 
 def limits_guesses(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer 429 after too many guesses, and remember known browsers in a cookie."""
+    """Respond with status 429 after too many guesses, and remember known browsers in a cookie."""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

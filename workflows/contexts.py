@@ -98,7 +98,7 @@ class PrepareContext(PhaseContext):
     phase = "prepare"
 
     def peek(self, topic: str, *, limit: int | None = None) -> list[Pending]:
-        """Return the oldest pending events of a topic that the handler subscribes to.
+        """Return the oldest pending events, at most `limit`, of a topic that the handler subscribes to.
 
         Without a limit, at most 1,000 events are returned, and the output says if there are more.
         """

@@ -1,4 +1,4 @@
-"""Decide what a workflow runs next, and when a consumer is woken. Pure functions."""
+"""Pure functions that decide what a workflow runs next, and when a consumer is woken."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class ProducerFacts:
 
 @dataclass(frozen=True)
 class ConsumerFacts:
-    """`is_dirty`: there are events after its cursor. `oldest`: the time of its oldest pending event."""
+    """The facts that determine whether a consumer is ready to run.
+
+    `is_dirty`: its topics have events after its cursor. `oldest`: the time of its oldest pending event.
+    """
 
     id: int
     position: int
@@ -44,7 +47,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Decision:
-    """Start `handler`, or the next attempt of the open run (`follow`), or decide again at `due_at`."""
+    """What to start: `handler`, or the open run's next attempt (`follow`), or nothing before `due_at`."""
 
     handler: int | None = None
     follow: bool = False

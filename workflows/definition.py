@@ -107,7 +107,7 @@ class Consumer(Handler):
         raise TypeError(f"{type(self).__name__} has no method prepare")
 
     def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
-        """Make the change outside JIM with at most one `ctx.apply`; skipped if nothing was reserved."""
+        """Make the change outside JIM with at most one `ctx.apply`; not called if nothing was reserved."""
 
     def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> Any:
         """Publish events, and return the new state, or None to keep the old one; always called."""
@@ -132,7 +132,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare` returns: the events to reserve, and data for the later phases."""
+    """The result of `prepare`: the events to reserve, and data for the later phases."""
 
     reserve: Sequence[Pending] = ()
     data: Any = None
@@ -151,7 +151,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What `reconcile` returns."""
+    """The result of `reconcile`."""
 
     verdict: Literal["applied", "failed", "retry"]
     result: Any = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Failure(Exception):
-    """The base class. Its message is shown to people: say what happened and what to do."""
+    """The base class of failures. Its message is shown to people: say what happened and what to do."""
 
 
 class Transient(Failure):

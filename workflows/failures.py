@@ -1,4 +1,4 @@
-"""Decide how a failed run ends, and where its next attempt begins. Pure functions."""
+"""Pure functions that decide how a failed run ends, and where its next attempt begins."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Effect = Literal["", "in_flight", "applied", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Tries:
-    """How often a chain of attempts failed in each way since a person last resolved it."""
+    """The number of failures of each kind in a chain of attempts since a person last resolved it."""
 
     transient: int = 0
     reconciled: int = 0
@@ -56,7 +56,7 @@ class Tries:
 
 @dataclass(frozen=True)
 class Stop:
-    """How an attempt ends, and when the next one begins automatically (None: it does not)."""
+    """The end of an attempt, and when the next one begins automatically (None: it does not)."""
 
     status: Status
     due_at: datetime | None
@@ -71,7 +71,7 @@ def error_text(error: BaseException) -> str:
 def classify(error: BaseException, *, in_flight: bool) -> Status:
     """Choose the status by the type of the exception.
 
-    Once the mutation is in flight, only an exception that states that it did not happen is believed.
+    Once the mutation is in flight, its outcome is unknown unless the exception says that it did not happen.
     """
     match error:
         case Transient():
@@ -127,7 +127,7 @@ def _more(tries: Tries, *, transient: int = 0, crashes: int = 0) -> Tries:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where an attempt begins. `keeps`: it takes over the prepared result and the reserved events."""
+    """The phase in which an attempt begins. `keeps`: it takes over the prepared result and events."""
 
     phase: Phase
     keeps: bool

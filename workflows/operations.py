@@ -107,7 +107,7 @@ class ResolveRun(Operation[Run]):
 
     @abstractmethod
     def resolve(self, run: Run, answers: dict[str, Any], by: Initiator, now: datetime) -> None:
-        """Resolve the run; may raise Refused."""
+        """Resolve the run, or raise Refused."""
 
 
 class Approve(ResolveRun):
@@ -174,7 +174,7 @@ class RetryRun(ResolveRun):
 
 
 def first_operation(run: Run) -> ResolveRun | None:
-    """Return the most likely way to resolve a stuck run; None if it depends on what happened outside."""
+    """Return the most likely way to resolve a stuck run; None if it depends on what happened outside JIM."""
     if not run.is_stuck or run.effect == Run.Effect.IN_FLIGHT:
         return None
     return Approve() if run.status == Status.PAUSED_APPROVAL else RetryRun()

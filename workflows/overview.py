@@ -116,7 +116,7 @@ def overviews_of(workflows: Sequence[Workflow], *, now: datetime, with_state: bo
 
 
 def runs_of(workflow: int) -> QuerySet[Run]:
-    """Return the runs of one workflow. Order them by the workflow first.
+    """Return the runs of one workflow, which the caller must order by workflow first.
 
     With a range instead of an equality, PostgreSQL uses the index of the workflow. With an equality it would
     read all runs by id, which is slow for a workflow whose last runs are old.

@@ -43,7 +43,7 @@ class HandlerStep(StepType):
         return perform(run, ctx)
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
-        """End the run by the reset rules instead of a plain retry; a committed run is complete."""
+        """End the run by the reset rules instead of a plain retry; a committed run counts as complete."""
         run = Run.objects.filter(key=work.key).first()
         if run is None:
             return None

@@ -60,7 +60,7 @@ def _next_step(run: Run) -> str:
         case Status.PAUSED_RECONCILIATION:
             return "Check whether the mutation happened, then mark it as applied or not applied."
         case Status.PAUSED_TRANSIENT:
-            return f"All {run.transient} attempts failed. An operator must retry the run."
+            return f"Failed {run.transient} times. An operator must retry the run."
         case Status.FAILED_LOGIC:
             name = run.handler.name
             return (

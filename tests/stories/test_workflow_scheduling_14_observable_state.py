@@ -50,7 +50,7 @@ def test_running_idle_needs_attention_paused_and_stopped() -> None:
 
 # How it stopped for good, the error, and what follows that: what it waits for, and who can resolve it.
 ISSUES = [
-    (Status.PAUSED_TRANSIENT, Tries(6), "rate limit", "All 6 attempts failed. An operator must retry the run."),
+    (Status.PAUSED_TRANSIENT, Tries(6), "rate limit", "Failed 6 times. An operator must retry the run."),
     (
         Status.PAUSED_RECONCILIATION,
         Tries(),

@@ -49,7 +49,7 @@ class Card:
 
     @property
     def is_open(self) -> bool:
-        """Return whether to show the fields: the step is new, opened, unnamed or has errors."""
+        """Return whether the fields are shown: if the step is new, was opened, has no name, or has errors."""
         return not self.is_folded and bool(
             self.form.errors or self.is_new or self.is_kept_open or not self.name
         )
@@ -95,7 +95,7 @@ class Card:
         return str(bound.label) if bound else "Step"
 
     def anchor_of(self, name: str) -> str:
-        """Return the id of the element to which an error of this field links."""
+        """Return the id of the element to which the error summary links for a field."""
         bound = self._bound(name)
         return anchor_of(bound) if bound else f"error-{name}"
 

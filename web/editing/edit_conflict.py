@@ -23,7 +23,7 @@ SAID = {"pause": "paused it", "resume": "resumed it", "skip": "skipped a run", "
 
 @dataclass(frozen=True)
 class EditConflict:
-    """What other people changed while this form was open, and what saving the form would change."""
+    """The changes that others made while this form was open, and those that saving it would make."""
 
     revisions: list[Revision]
     others: list[tuple[Activity, str]]
@@ -63,7 +63,7 @@ def untouched(reading: Reading) -> list[str]:
 
 
 def _definition_at(schedule: Schedule, record: int) -> dict[str, Any] | None:
-    """Return the definition at a record; None if it was not edited since, or too often to look back."""
+    """Return the definition as of a record; None if there were no edits since, or too many to look back."""
     revisions = schedule.revisions()
     since = len(revisions.since(record, most=MOST_RECORDS))
     return revisions[since].definition if 0 < since < min(len(revisions), MOST_RECORDS) else None

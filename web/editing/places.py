@@ -1,4 +1,4 @@
-"""Where the page shows the errors and warnings of a draft, and the labels of these places."""
+"""The places on the page where errors and warnings of a draft are shown, and their labels."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def groups_of(indices: Indices) -> Groups:
 
 
 def earlier(indices: Indices, step: int) -> dict[int, int]:
-    """Move a step from its group to just before it, or a step on its own to before the previous group."""
+    """Move a step to just before its group, or before the previous group if it is alone in its group."""
     groups, at = _located(indices, step)
     rest = _without(groups[at], step)
     if rest:
@@ -62,7 +62,7 @@ def put(
 
 
 def _numbered(groups: Groups, indices: Indices) -> dict[int, int]:
-    """Assign the existing indices to the groups, or new ones from 0 if there are too few."""
+    """Assign the existing indices to the groups, or consecutive ones from 0 if there are too few."""
     kept = [group for group in groups if group]
     known = sorted({indices[step] for group in kept for step in group})
     fresh = known[: len(kept)] if len(known) >= len(kept) else list(range(len(kept)))

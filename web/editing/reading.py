@@ -89,7 +89,7 @@ class Reading:
         ]
 
     def _found(self) -> Iterator[tuple[str, str]]:
-        """Yield the errors of all forms. An error of the whole schedule can only be about its unique name."""
+        """Yield the errors of all forms. The schedule as a whole has one rule: its name is unique."""
         yield from _errors_of(self.form, whole="name")
         for formset, kept in self._formsets:
             yield from ((formset.prefix, str(text)) for text in formset.non_form_errors())

@@ -19,7 +19,7 @@ NAME_TAKEN = "This name was just taken by another schedule. Choose another name.
 
 
 def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) -> Schedule | None:
-    """Save the draft; return None, with errors in `reading`, if refused. Raise Conflict if it is outdated."""
+    """Save the draft, or add errors to `reading` and return None. Raise Conflict if the draft is outdated."""
     schedule = reading.schedule
     try:
         if schedule is None:

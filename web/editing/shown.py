@@ -1,4 +1,4 @@
-"""What the page of the editor shows: errors, warnings, the preview and the plan."""
+"""The content of the editor's page: errors, warnings, the preview and the plan."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def checked(reading: Reading, *, knows_code: bool) -> Shown:
 
 
 class Shown:
-    """What the page shows. If `is_checked`, all errors are shown, or else only those of touched fields."""
+    """The content of the page, with all errors if `is_checked`, or else only those of touched fields."""
 
     def __init__(
         self, reading: Reading, *, is_checked: bool, said: str = "", warnings: Sequence[Mistake] = ()

@@ -18,7 +18,7 @@ from text.numbers import whole_number
 from .data import count_of, put_count
 
 PREFIX = "steps"
-# Forms of steps that were removed count as well.
+# Forms of removed steps count as well.
 MOST_FORMS = 2 * MAX_STEPS
 # In a longer plan, steps are folded and opened one by one.
 MOST_OPEN = 4

@@ -20,7 +20,7 @@ REMAINING = "initial-remaining"
 
 
 def data_of_schedule(schedule: Schedule) -> QueryDict:
-    """Return the data of a stored schedule. `token` and `seen` reveal later what others have changed."""
+    """Return the data of a stored schedule. `token` and `seen` serve to detect changes by others."""
     data = _own_data(schedule)
     data["token"], data["seen"] = str(schedule.token), str(newest_record(schedule))
     put(data, rules_data(schedule.spec, schedule.calendars))

@@ -27,7 +27,7 @@ def up_to(number: int, most: int) -> str:
 
 @register.filter
 def percent(part: float | None) -> str:
-    """Return a percentage. Only 1 becomes 100 %; smaller parts are not rounded up to it."""
+    """Return a percentage. Only 1 becomes 100 %; smaller parts are never rounded up to it."""
     if part is None:
         return words.NOTHING
     return f"{min(part * 100, 99.9):.1f} %" if part < 1 else "100 %"

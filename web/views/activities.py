@@ -246,7 +246,7 @@ class LiveActivity:
         return version_of(row.status, row.progress_done, row.message, task, age, told)
 
     def context(self) -> dict[str, Any]:
-        """Return the context of the part that polls."""
+        """Return the context of the polling part of the page."""
         row, task = self.row, self.task
         return {
             "activity": row,
@@ -285,7 +285,7 @@ def _runs(row: Activity) -> QuerySet[Run]:
 
 
 def target_url(activity: Activity) -> str:
-    """Return the address of the target's page; empty for steps, which have no page besides the activity's."""
+    """Return the address of the target's page; empty for steps, which have no page of their own."""
     if named := NAMED.get(activity.target_type):
         known: Workflow | Topic | None = named.objects.filter(pk=activity.target_id).first()
         return known.get_absolute_url() if known else ""

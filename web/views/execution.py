@@ -148,7 +148,7 @@ def _live(
     tab: str,
     usual: timedelta | None,
 ) -> dict[str, Any]:
-    """Return the context of the part that polls."""
+    """Return the context of the polling part of the page."""
     now = clock.now()
     progress = ExecutionProgress.of(attempts)
     timing = Timing(row.started_at, row.finished_at, usual, now)

@@ -168,7 +168,7 @@ def _ran(schedule: Schedule) -> list[history.Ran]:
 
 
 def _now_context(schedule: Schedule, ran: list[history.Ran], now: datetime) -> dict[str, Any]:
-    """Return the context of the part that polls."""
+    """Return the context of the polling part of the page."""
     rows = running_of(schedule, ran, now=now)
     ended = [each for each in ran if each.finished_at is not None][:RESULTS_SHOWN]
     usual = history.usual_duration(ran)

@@ -139,7 +139,7 @@ class WorkflowOverview:
 
     @property
     def did(self) -> list[Run]:
-        """Return the last committed runs, or else the last one that found nothing to do."""
+        """Return the last committed runs that did something, or else the last committed run."""
         done = [run for run in self.recent if run.status == Status.COMMITTED]
         return [run for run in done if run.summary != words.NOTHING_TO_DO][:MOST_TOLD] or done[:1]
 

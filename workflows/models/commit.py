@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a run commits. `state`: None keeps the old state."""
+    """The data that a run commits. If `state` is None, the old state is kept."""
 
     state: Any
     publications: Sequence[Publication]

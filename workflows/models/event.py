@@ -71,7 +71,7 @@ def _unstorable(payload: Any) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """How many events were new, got a new payload, or, as they were no longer pending, did not change."""
+    """Counts of events that were new, got a new payload, or did not change as they were not pending."""
 
     new: int = 0
     updated: int = 0

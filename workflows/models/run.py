@@ -291,7 +291,7 @@ class Run(models.Model):
         beginning = self.beginning
         Run.objects.filter(pk=self.pk, settled_at=None).update(settled_at=now, due_at=None, updated_at=now)
         following = Run(handler=self.handler, retry_of=self, phase=beginning.phase)
-        # The approval is for what had been prepared: an attempt that prepares again must ask again.
+        # The approval covers only the prepared result: an attempt that prepares again must ask again.
         following.is_approved = self.is_approved and self.status == Status.PAUSED_APPROVAL
         following.note = self.note
         for name in TRIES:

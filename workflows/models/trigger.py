@@ -47,7 +47,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         own.behind().update(due_at=now)
 
     def hold(self, topics: Collection[Topic]) -> list[EventTrigger]:
-        """Lock the triggers of locked topics before any event is written, so that settling waits."""
+        """Lock the triggers of locked topics before any event is written, so that `settle` waits."""
         return list(self.filter(topic__in=topics).lock())
 
     def awaken(self, triggers: Sequence[EventTrigger], *, now: datetime) -> None:
@@ -167,7 +167,7 @@ class EventTrigger(models.Model):
         self.save(update_fields=["cursor", "due_at"])
 
     def _room(self, schedule: Schedule) -> int:
-        """Return how many more events may become occurrences now; the others wait in the topic."""
+        """Return how many more events can become occurrences now; the others wait in the topic."""
         pending = schedule.occurrences.buffered()
         held = pending.filter(source=Occurrence.Source.EVENT).count()
         return max(0, min(share() - held, int(settings.JIM_BUFFER_LIMIT) - pending.count()))

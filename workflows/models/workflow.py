@@ -52,7 +52,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return self.active().filter(~Exists(active_runs), due_at__lte=now)
 
     def forgotten(self) -> WorkflowQuerySet:
-        """Filter to idle workflows with unseen events but without a due time, such as after a crash."""
+        """Filter to idle workflows that have unseen events but no due time, for example after a crash."""
         from .handler import Subscription
         from .run import Run
 
