@@ -1,4 +1,4 @@
-"""Terminal output as safe HTML: colours become CSS classes, all other control sequences are removed."""
+"""Terminal output as safe HTML: colours become CSS classes, and other control sequences are removed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.ansi import AnsiDecoder
 from rich.color import Color, ColorSystem
 from rich.style import Style
 
-LONGEST_CODES = 64  # rich fails on numbers of thousands of digits
-# Colours and styles, other control sequences, strings for the terminal (titles, links), two-character
-# escapes, and single control characters. Rich knows fewer of them, so it only gets the first kind.
+LONGEST_CODES = 64  # rich fails on numbers with thousands of digits
+# The alternatives match colours and styles, other control sequences, strings for the terminal (titles,
+# links), two-character escapes, and single control characters. Only the first kind is passed to rich.
 CONTROL = re.compile(
     r"(?:\x1b\[|\x9b)(?P<codes>[0-9;:]*)m"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def markup(text: str) -> SafeString:
-    """Return HTML in which the text is escaped and the class names are those of `jim.css`."""
+    """Return the text as escaped HTML, with the class names of `jim.css` for colours and styles."""
     shown = [
         format_html('<span class="{}">{}</span>', piece.classes, piece.text)
         if piece.classes
@@ -76,7 +76,7 @@ def _classes(style: Style) -> str:
 
 
 def _hue(color: Color | None) -> str:
-    """Return the nearest of eight colours that can be read on both themes."""
+    """Return the nearest of eight colours that are legible in both themes."""
     if color is None or color.is_default:
         return ""
     return HUES[(color.downgrade(ColorSystem.STANDARD).number or 0) % 8]

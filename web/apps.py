@@ -1,4 +1,4 @@
-"""The app of the pages."""
+"""The Django app of the web pages."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ LONGEST_WORDS = 200
 
 @dataclass(frozen=True)
 class Concern:
-    """A problem and its next action: the operation `verb` on `target`, or else a link to `url`."""
+    """A problem and its next action: the operation `verb` on `target`, or else the link `url`."""
 
     state: str
     about: Model
@@ -76,7 +76,9 @@ def _schedule(schedule: Any, now: datetime) -> Concern:
 
 
 def _failing(schedule: Any) -> Concern:
-    times = f"{schedule.failures_in_a_row:,} times in a row: " if schedule.failures_in_a_row > 1 else ""
+    times = (
+        f"Failed {schedule.failures_in_a_row:,} times in a row: " if schedule.failures_in_a_row > 1 else ""
+    )
     words = f"{times}{_first_line(schedule.last_failure)}"
     if schedule.failed_id is None:
         url = schedule.get_absolute_url()
@@ -101,7 +103,7 @@ def _endpoints(now: datetime) -> QuerySet[Any]:
 
 def _undelivered(each: Any, now: datetime) -> Concern:
     state = "failed" if each.is_enabled else "disabled"
-    words = _first_line(each.status_note) or f"{each.failed_in_a_row:,} deliveries in a row failed."
+    words = _first_line(each.status_note) or f"The last {each.failed_in_a_row:,} deliveries failed."
     return Concern(state, each, words, each.succeeded_at, "View deliveries", each.get_absolute_url())
 
 
@@ -128,7 +130,7 @@ def _first_line(text: str) -> str:
 
 
 class Kind(NamedTuple):
-    """A kind of problem: who may see it, which rows have it, and how each row is described."""
+    """A kind of problem: the permission to see it, the query for affected rows, and how to describe a row."""
 
     permission: str
     rows: Callable[[datetime], QuerySet[Any]]

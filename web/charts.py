@@ -1,6 +1,6 @@
-"""The geometry of charts: pure functions from data to shapes, each with a label in words.
+"""Pure functions that turn data into the shapes of charts, each with a label in words.
 
-Labels, shapes and tables serve users who cannot see a chart or tell its colours apart.
+The labels, shapes and tables are for users who cannot see a chart or tell its colours apart.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def outcome_words(counts: Counter[str], *, nothing: str = "none") -> str:
 
 
 def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
-    """Draw the last executions, given newest first, from oldest to newest; longer ones are higher.
+    """Draw a bar for each of the last executions, oldest first; `ran` lists the newest first.
 
-    Completed bars stand on the line, failed ones cross it, cancelled ones are hollow, and running ones are
-    open at the top. Built as text because a page has thousands; it contains only numbers and fixed words.
+    The longer an execution took, the higher its bar. Completed bars stand on the line, failed ones cross it,
+    cancelled ones are hollow, and running ones are open at the top. The SVG is built as text, because a page
+    has thousands of bars. It contains only numbers and fixed words.
     """
     shown = list(reversed(ran[:BARS]))
     longest = max((each.duration or timedelta(0) for each in shown), default=timedelta(0))
@@ -60,7 +61,7 @@ def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
 
 
 def _height(each: Ran, longest: timedelta) -> int:
-    """Scale by the root of the duration, so that short bars stay visible beside long ones."""
+    """Scale by the square root of the duration, so that short bars stay visible beside long ones."""
     if each.duration is None:
         return BAR_HEIGHT
     part = sqrt(each.duration / longest) if longest else 0
@@ -169,7 +170,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Year:
-    """A cell for each day: weeks from left to right, Mondays on top. Days with failures have a mark."""
+    """A year as a grid of days. Each column is a week, from Monday; days with failures are marked."""
 
     cells: list[Cell]
     months: list[Mark]
@@ -180,7 +181,7 @@ class Year:
 
     @property
     def drawn(self) -> SafeString:
-        """Draw all cells as text, as there are hundreds; it contains only numbers, dates and fixed words."""
+        """Return all cells as safe SVG text, which contains only numbers, dates and fixed words."""
         return SafeString("".join(map(_drawn_cell, self.cells)))
 
 
@@ -244,7 +245,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Plot:
-    """How long the last executions took: circles for successes, crosses for failures."""
+    """The durations of the last executions: circles for successes, crosses for failures."""
 
     points: list[Point]
     longest: str
@@ -260,7 +261,7 @@ class Plot:
 
 
 def durations(ran: Sequence[Ran]) -> Plot | None:
-    """Plot the durations of executions, given newest first; None if none has ended yet."""
+    """Plot the durations of executions, newest first in `ran`; return None if no execution has ended yet."""
     ended = [(each, each.duration) for each in reversed(ran) if each.duration is not None]
     if not ended:
         return None

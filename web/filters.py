@@ -14,7 +14,7 @@ from text.clean import LONGEST_SEARCH, search_text
 
 
 class SearchField(forms.CharField):
-    """A search field that accepts any text, so that a list never ignores it and shows all rows instead."""
+    """A search field that accepts any text, because a list would ignore invalid text and show all rows."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(required=False, max_length=LONGEST_SEARCH, **options)
@@ -45,7 +45,7 @@ class _Moment(forms.DateTimeField):
             return timezone.make_aware(error.params["datetime"])
 
     def prepare_value(self, value: Any) -> Any:
-        """Remove the offset that links carry: a browser's field cannot show it."""
+        """Remove the UTC offset that links contain, because a browser's field cannot show it."""
         try:
             at = self.clean(value)
         except ValidationError:

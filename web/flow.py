@@ -1,4 +1,4 @@
-"""The geometry of an event flow: pure functions from handlers and topics to boxes and arrows."""
+"""Pure functions that arrange handlers and topics as the boxes and arrows of an event flow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Flow:
-    """A drawn event flow: producers at the left, and each other node right of its sources."""
+    """A drawn event flow: producers on the left, and every other node to the right of its sources."""
 
     boxes: list[Box]
     arrows: list[str]
@@ -59,7 +59,7 @@ def flow(nodes: Sequence[Node], links: Sequence[tuple[str, str]]) -> Flow:
 
 
 def _columns(keys: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Place each node one column right of its farthest source, ignoring links that close a circle."""
+    """Place each node one column to the right of its farthest source; ignore links that close a cycle."""
     forward = _without_circles(keys, links)
     column = dict.fromkeys(keys, 0)
     for _ in keys:
@@ -113,7 +113,7 @@ def _middle(heights: Sequence[int]) -> float:
 
 
 def _arrow(source: Box, target: Box, height: int) -> str:
-    """Draw from the right edge of one box to the left edge of the other; arrows back pass below all boxes."""
+    """Draw from the right edge of a box to the left edge of another; backward arrows pass below all boxes."""
     x, y = source.x + BOX_WIDTH + 2, source.y + BOX_HEIGHT // 2
     to_x, to_y = target.x - 3, target.y + BOX_HEIGHT // 2
     head = "m-5 -4l5 4l-5 4"
@@ -134,7 +134,7 @@ def _label(known: dict[str, Node], links: Sequence[tuple[str, str]]) -> str:
         gives = " and ".join(known[b].name for a, b in links if a == node.key)
         parts = [f"consumes {takes}"] * bool(takes) + [f"publishes to {gives}"] * bool(gives)
         sentences.append(f"{node.name} {' and '.join(parts) or 'publishes nothing'}")
-    return f"Event flow:  {'; '.join(sentences)}." if sentences else "This workflow has no handlers."
+    return f"Event flow: {'; '.join(sentences)}." if sentences else "This workflow has no handlers."
 
 
 def _cut(text: str) -> str:

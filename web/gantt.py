@@ -1,6 +1,6 @@
-"""The geometry of the timeline of an execution: pure functions from attempts to bars.
+"""Pure functions that turn the attempts of an execution into the bars of a timeline.
 
-Horizontal lengths are per cent, so that the drawing fits any screen; heights are pixels.
+Horizontal lengths are percentages, so that the drawing fits any screen; heights are pixels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 
 
 
 class Attempt(Protocol):
-    """The part of an activity that is drawn."""
+    """The fields of an activity that the timeline uses."""
 
     pk: int
     status: str
@@ -67,7 +67,7 @@ class Bar:
 
     @property
     def is_at_end(self) -> bool:
-        """Tell whether the glyph must stand before the bar, because it does not fit behind it."""
+        """Return whether the glyph must be placed before the bar, because it does not fit after it."""
         return not self.is_wide and self.x + self.width > 94
 
 
@@ -106,7 +106,7 @@ class Tick:
 
     @property
     def is_at_end(self) -> bool:
-        """Tell whether the label must stand before the tick."""
+        """Return whether the label must be placed before the tick, because it does not fit after it."""
         return self.x > 80
 
 
@@ -120,7 +120,7 @@ class Chart:
 
 
 def chart(attempts: Iterable[Attempt], *, start: datetime, now: datetime) -> Chart:
-    """Draw the attempts of all steps; the time axis ends at `now`, or at the last end if that is later."""
+    """Draw the attempts of all steps. The axis ends at the last end, or at `now` while an attempt is open."""
     steps = _steps(attempts)
     shown = steps[:MOST_ROWS]
     scale = Scale.of([attempt for step in shown for attempt in step], start, now)
@@ -152,7 +152,7 @@ class Scale:
         return cls(start, max((last - start).total_seconds(), 0.001), now)
 
     def x(self, at: datetime) -> float:
-        """Return the position of a time in per cent; times outside the axis are moved to its ends."""
+        """Return the position of a time as a percentage; times outside the axis are moved to its ends."""
         share = (at - self.start).total_seconds() / self.seconds * 100
         return round(min(max(share, 0.0), 100.0), 2)
 
@@ -165,7 +165,7 @@ def _steps(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
 
 
 def _reached(steps: Sequence[Sequence[Attempt]], start: datetime) -> dict[int | None, datetime | None]:
-    """Return for each group when the groups before it had ended; None if they have not ended yet."""
+    """Return when the groups before each group had ended, or None if they have not ended yet."""
     reached: dict[int | None, datetime | None] = {}
     last: datetime | None = start
     for index, group in groupby(steps, key=lambda step: step[0].step_index):
@@ -196,7 +196,7 @@ def _note(step: Sequence[Attempt], now: datetime) -> str:
 
 
 def _bar(attempt: Attempt, reached: datetime | None, scale: Scale) -> Bar | None:
-    """Draw an attempt; None if it only waits for the groups before it."""
+    """Draw an attempt; return None if it is only waiting for the groups before it."""
     if attempt.executed_at is None and attempt.finished_at is None and reached is None:
         return None
     since = max(attempt.created_at, reached) if reached else attempt.created_at
@@ -225,11 +225,11 @@ def _title(attempt: Attempt, since: datetime, now: datetime) -> str:
         if waited > timedelta(0):
             told.append(f"waited {span(waited)}")
         told.append(
-            f"{'took' if attempt.finished_at else 'runs for'} "
+            f"{'took' if attempt.finished_at else 'running for'} "
             f"{span((attempt.finished_at or now) - attempt.executed_at)}"
         )
     elif attempt.finished_at is None:
-        told.append(f"waits for {span(now - since)}")
+        told.append(f"waiting for {span(now - since)}")
     return " · ".join(told)
 
 

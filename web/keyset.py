@@ -1,4 +1,4 @@
-"""Long lists on pages: the newest rows first, with links to what comes next."""
+"""Pages of long lists: the newest rows first, with links to the next page and the first."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Pages(Generic[M]):
     newest: str = ""
     """The address of the first page, unless this is the first."""
     reached_at: datetime | None = None
-    """How far back the search went, if it ended before the oldest row."""
+    """The time back to which the search went, if it ended before the oldest row."""
     further: str = ""
 
 
 def newest_first(request: HttpRequest, rows: QuerySet[M], *, key: str = "pk", within: str = "") -> Pages[M]:
-    """Return a page of rows ordered by `key`, which an index must cover (after `within`, if given)."""
+    """Return a page of rows, newest first by `key`; an index must cover `within`, if given, and `key`."""
     part = keyset.read_page(rows, after=_before(request), count=ROWS, key=key, within=within)
     return _linked(request, part)
 
@@ -44,7 +44,7 @@ def look_back(
     until: datetime | None = None,
     reach: int,
 ) -> Pages[M]:
-    """Return a page of filtered rows among the newest `reach`; `by` is a time that grows with the ids."""
+    """Return a page of matching rows among the next `reach` rows; the time `by` must increase with the id."""
     rows = rows.filter(_between(by, since, until))
     after = _before(request)
     return _linked(
@@ -72,7 +72,7 @@ def look_among(
 
 
 def address(request: HttpRequest, **changed: Any) -> str:
-    """Return the address of the request with other parameters; empty ones are left out."""
+    """Return the address of the request with changed parameters; empty ones are left out."""
     query = request.GET.copy()
     query.pop("version", None)  # sent by a part of the page when it polls
     for name, value in changed.items():

@@ -1,4 +1,4 @@
-"""The geometry of a plan: pure functions from steps to boxes and arrows, with a label in words."""
+"""Pure functions that arrange the steps of a plan as boxes and arrows, with a label in words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Lanes:
 
 
 class Planned(NamedTuple):
-    """The part of a step that is drawn."""
+    """The fields of a step that the drawing uses."""
 
     name: str
     group: int
@@ -73,7 +73,7 @@ def lanes(steps: Iterable[Planned]) -> Lanes:
 
 def _box(step: Planned, x: int, y: int, *, is_first: bool) -> Box:
     words = f"{step.name} ({step.kind})"
-    # A step of the first group cannot be clean-up: a cancel stops it.
+    # A step of the first group cannot be clean-up, because a cancel stops it.
     always = "always" if is_first else "always (clean-up)"
     condition = {"failure": "if something failed", "always": always}.get(step.condition, "")
     return Box(x, y, _cut(step.name), _cut(step.kind), words, condition)

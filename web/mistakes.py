@@ -9,7 +9,7 @@ from django import forms
 
 
 class Mistake(NamedTuple):
-    """The errors of one field; `anchor` is the id of its control, or of the place of its errors."""
+    """The errors of one field; `anchor` is the id of the control, or of the element that shows the errors."""
 
     label: str
     anchor: str
@@ -17,7 +17,7 @@ class Mistake(NamedTuple):
 
 
 def anchor_of(bound: forms.BoundField) -> str:
-    """Return the id of the field's control, or of the first of several."""
+    """Return the id of the field's control, or of the first control if there are several."""
     return f"{bound.auto_id}_0" if bound.field.widget.use_fieldset else bound.auto_id
 
 

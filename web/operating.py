@@ -1,6 +1,7 @@
 """The page, or dialogue, that asks for confirmation of an operation and performs it.
 
-Operations are shared with the admin, so that both ask, allow and report the same.
+Operations are shared with the admin, so that both ask the same questions, check the same
+permissions and report the same results.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def operation_url(name: str, targets: Sequence[Model], *, back: str = "") -> str
 
 @form_page("")
 def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
-    """Check the permissions of the kind and of the operation, then ask and perform."""
+    """Check the permissions for the kind and the operation, then ask for confirmation and perform it."""
     if kind not in kinds:
         raise Http404(f"Unknown kind of object: {kind}")
     of = kinds[kind]
@@ -97,7 +98,10 @@ def operate(request: HttpRequest, kind: str, name: str) -> HttpResponse:
 
 
 def conduct(request: HttpRequest, operation: Operation[Any], targets: Sequence[Model]) -> HttpResponse:
-    """Ask, preview if the operation is rehearsed, and perform; the caller has checked the permission."""
+    """Ask for confirmation, show a preview if there is one, and perform the operation.
+
+    The caller has checked the permission.
+    """
     form = operation.ask(targets, request.GET, request.POST if request.method == "POST" else None)
     if not form.is_valid():
         return _question(request, operation, targets, form)

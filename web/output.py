@@ -50,7 +50,7 @@ class Line(NamedTuple):
 
 
 def output_page(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> dict[str, Any]:
-    """Return the context of the output; `attempts` must carry their last line numbers."""
+    """Return the context of the output. The `attempts` must include their last line numbers."""
     form, transcript = _selected(request, attempts)
     to = form.cleaned_data.get("to")
     rows = transcript.lines(to=to)
@@ -71,7 +71,7 @@ def output_page(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool
 
 
 def follow(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> HttpResponse:
-    """Render only new lines, with an element that replaces the polling one and polls on."""
+    """Render only the new lines, and a new polling element that replaces the old one."""
     form, transcript = _selected(request, attempts)
     rows = transcript.lines(after=read_cursor(request.GET.get("after", "")))
     if not rows and not is_final:
@@ -90,7 +90,7 @@ def follow(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> 
 
 
 def download(request: HttpRequest, attempts: Sequence[Any], *, name: str) -> HttpResponse:
-    """Answer with the output as a plain text file."""
+    """Return the output as a plain text file."""
     _, transcript = _selected(request, attempts)
     rows, names = transcript.everything(), _names(transcript)
     is_merged = len(transcript.attempts) > 1
@@ -149,7 +149,7 @@ def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str,
 
 
 def _after(cursor: str) -> Q:
-    """Read a cursor; an invalid one means the first page."""
+    """Return the filter for items after a cursor; an invalid cursor means the first page."""
     activity, item = (whole_number(part) for part in cursor.partition(".")[::2])
     if activity is None or item is None:
         return Q()

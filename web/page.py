@@ -1,4 +1,4 @@
-"""Decorators and answers that all pages share: sign-in, permissions, polling."""
+"""Decorators and responses that all pages share: sign-in, permissions, polling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_POLLING = 286
 
 
 def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[P]], View[P]]:
-    """Require sign-in, and a permission unless it is empty, and set the time zone of the browser."""
+    """Require sign-in and, unless it is empty, `permission`; activate the browser's time zone."""
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -58,7 +58,7 @@ def form_page(permission: str) -> Callable[[View[P]], View[P]]:
 def fragment(
     request: HttpRequest, template: str, context: Mapping[str, Any], *, version: str, is_final: bool = False
 ) -> HttpResponse:
-    """Answer a polling part of a page, with 204 while its version has not changed.
+    """Return a polling part of a page, or status 204 while its version has not changed.
 
     The template repeats `version` in its next request, and stops polling once it is final.
     """
@@ -70,7 +70,7 @@ def fragment(
 
 
 def version_of(*seen: object) -> str:
-    """Return a text that is the same in all processes for the same content and time zone."""
+    """Return a hash of the content and the time zone, which is the same in all processes."""
     zone = timezone.get_current_timezone_name()
     return hashlib.sha256(repr((zone, seen)).encode()).hexdigest()[:16]
 
@@ -80,7 +80,7 @@ def is_htmx(request: HttpRequest) -> bool:
 
 
 def is_asked_by(request: HttpRequest, part: str) -> bool:
-    """Tell whether the part of the page with this id polls for itself."""
+    """Return whether the polling part of the page with this id sent the request."""
     htmx = getattr(request, "htmx", None)
     return bool(htmx) and htmx.target == part  # type: ignore[union-attr]
 

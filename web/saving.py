@@ -26,14 +26,14 @@ class Difference(NamedTuple):
 
 
 class Overtaken(NamedTuple):
-    """A conflict with a version that another user saved first: its change, and the differences."""
+    """A conflict with a version that another user saved first: the change's record and the differences."""
 
     change: Activity | None
     differences: list[Difference]
 
 
 def save(form: forms.BaseForm, verb: Callable[[dict[str, Any]], T]) -> T | None:
-    """Return what `verb` returns; None, with errors in the form, if the input is invalid or refused.
+    """Return the result of `verb`, or None, with errors in the form, if the input is invalid or refused.
 
     A Conflict is left to the caller, which knows the stored version.
     """

@@ -27,7 +27,7 @@ class TooMany(ValidationError):
 
 
 def checked(request: HttpRequest, username: str, check: Callable[[], Any]) -> Any:
-    """Return the result of `check`, which raises for a wrong password, unless there were too many guesses."""
+    """Return the result of `check`, which raises if the password is wrong. Too many guesses are refused."""
     guess, now = Guess.at_password(request, username), clock.now()
     if wait := FailedSignIn.objects.charge(guess, now=now):
         request.too_many = TooMany(wait)  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ class PasswordForm(PasswordChangeForm):
 
 
 def limits_guesses(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer 429 after too many guesses, and remember known browsers in a cookie."""
+    """Respond with status 429 after too many guesses, and remember known browsers in a cookie."""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -14,7 +14,7 @@ YEAR_SECONDS = 365 * 86_400
 
 
 def chosen_zone(request: HttpRequest) -> ZoneInfo | None:
-    """Return the zone of the cookie; None without one, or if it does not name a time zone."""
+    """Return the time zone in the cookie, or None if there is none or it is invalid."""
     name = request.COOKIES.get(COOKIE, "")
     return zone_of(name) if name in time_zones() else None
 

@@ -1,4 +1,4 @@
-"""Event-driven work: producers publish events to topics, consumers prepare, mutate and publish."""
+"""Event-driven work: producers publish events to topics; consumers prepare, mutate and publish."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from .words import SHOWN_STATUSES, schedule_words
 
 
 class OverviewChangeList(ChangeList):
-    """All workflows of a page with their overviews, in a few queries."""
+    """A change list that loads the overviews of all workflows on a page in a few queries."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -381,7 +381,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Event], search_term: str
     ) -> tuple[QuerySet[Event], bool]:
-        """Search by topic and message id, which the index begins with."""
+        """Search by topic and message id, because an index begins with these columns."""
         if not search_term:
             return queryset, False
         topics = list(Topic.objects.values_list("pk", flat=True))

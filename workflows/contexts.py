@@ -70,14 +70,14 @@ class PhaseContext:
 
 
 class PublishingContext(PhaseContext):
-    """The context of a phase that may publish events."""
+    """The context of a phase that can publish events."""
 
     def __init__(self, run: Run, step: Context, *, approved: bool = False) -> None:
         super().__init__(run, step, approved=approved)
         self.publications: list[Publication] = []
 
     def publish(self, topic: str, message_id: str, payload: Any = None, *, title: str = "") -> None:
-        """Publish an event when the run commits."""
+        """Publish an event as soon as the run commits."""
         if topic not in self._run.handler.publishes:
             declared = ", ".join(self._run.handler.publishes) or "none"
             raise PhaseError(
@@ -98,9 +98,9 @@ class PrepareContext(PhaseContext):
     phase = "prepare"
 
     def peek(self, topic: str, *, limit: int | None = None) -> list[Pending]:
-        """Return the oldest pending events of a topic that the handler subscribes to.
+        """Return the oldest pending events, at most `limit`, of a topic that the handler subscribes to.
 
-        At most `limit` events; without a limit at most 1,000, and the output says if there are more.
+        Without a limit, at most 1,000 events are returned, and the output says if there are more.
         """
         subscribed = self._run.handler.subscriptions.filter(topic__slug=topic).values("topic")
         if not subscribed.exists():
@@ -130,13 +130,15 @@ class MutateContext(PhaseContext):
         self._is_applied = False
 
     def apply(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call the function that makes the change outside JIM, and return its result, which must be JSON.
+        """Call the function that makes the change outside JIM, and return its result, a JSON value.
 
         The mutation is recorded as in flight before the call. If the run ends before the result is recorded,
         JIM reconciles the mutation instead of repeating it.
         """
         if self._is_applied:
-            raise PhaseError("ctx.apply can be called once per run; publish an event for each further change")
+            raise PhaseError(
+                "ctx.apply can be called only once per run; publish an event for each further change"
+            )
         self._is_applied = True
         return self._call(lambda: function(*args, **kwargs))
 

@@ -1,4 +1,4 @@
-"""Decide what a workflow runs next, and when a consumer is woken. Pure functions."""
+"""Pure functions that decide what a workflow runs next, and when a consumer is woken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True)
 class OpenRun:
-    """The run that is not settled yet: it is active, or it blocks the workflow until it is resolved."""
+    """The workflow's unsettled run, which is active or blocks the workflow until it is resolved."""
 
     is_active: bool
     due_at: datetime | None = None
@@ -25,7 +25,10 @@ class ProducerFacts:
 
 @dataclass(frozen=True)
 class ConsumerFacts:
-    """`is_dirty`: events came since it last reserved nothing; `oldest`: time of its oldest pending event."""
+    """The facts that determine whether a consumer is ready to run.
+
+    `is_dirty`: its topics have events after its cursor. `oldest`: the time of its oldest pending event.
+    """
 
     id: int
     position: int
@@ -44,7 +47,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Decision:
-    """Start `handler`, or the next attempt of the open run (`follow`), or decide again at `due_at`."""
+    """What to start: `handler`, or the open run's next attempt (`follow`), or nothing before `due_at`."""
 
     handler: int | None = None
     follow: bool = False
@@ -52,7 +55,7 @@ class Decision:
 
 
 def decide(facts: Facts, now: datetime) -> Decision:
-    """Choose one: the open run if there is one, else a consumer, else a producer."""
+    """Decide what to start: the next attempt of the open run, or else a consumer, or else a producer."""
     if not facts.is_active:
         return Decision()
     if (run := facts.open_run) is not None:

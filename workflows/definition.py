@@ -1,4 +1,4 @@
-"""The classes that workflows in code derive from, and the checks on them. Uses neither clock nor database."""
+"""The base classes of workflows in code, and the checks on them, without a clock or a database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_TIMEOUT_SECONDS = 86_400
 
 
 class Workflow:
-    """Handlers that share state and topics; at most one of them runs at any time."""
+    """Producers and consumers that belong together. At most one of them runs at any time."""
 
     slug: ClassVar[str]
     title: ClassVar[str]
@@ -66,7 +66,7 @@ class Handler:
 
 
 class Producer(Handler):
-    """A handler that runs on a schedule and publishes what is new as events."""
+    """A handler that runs on a schedule and publishes new data as events."""
 
     every: ClassVar[str] = ""
     cron: ClassVar[str] = ""
@@ -102,15 +102,15 @@ class Consumer(Handler):
     def prepare(self, ctx: PrepareContext) -> Prepared | None:
         """Choose the events to reserve, without changing anything.
 
-        After None, or if nothing is reserved, the consumer waits for an event or for `wake_at`.
+        If it returns None or reserves nothing, the consumer waits for an event or for `wake_at`.
         """
         raise TypeError(f"{type(self).__name__} has no method prepare")
 
     def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
-        """Make the change outside with at most one `ctx.apply`. Not called if nothing was reserved."""
+        """Make the change outside JIM with at most one `ctx.apply`; not called if nothing was reserved."""
 
     def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> Any:
-        """Publish events and return the new state, or None to keep the old one. Always called."""
+        """Publish events, and return the new state, or None to keep the old one; always called."""
 
     # Define this as a method that finds out whether a mutation of unknown outcome happened, and returns
     # applied(result), failed or retry. Without the method, a person is asked.
@@ -132,7 +132,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare` returns: the events to reserve, and data for the later phases."""
+    """The result of `prepare`: the events to reserve, and data for the later phases."""
 
     reserve: Sequence[Pending] = ()
     data: Any = None
@@ -143,7 +143,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Mutation:
-    """The outcome of the mutation, for `next`. `none`: `ctx.apply` was not called."""
+    """The outcome of the mutation, as `next` receives it. `none`: `ctx.apply` was not called."""
 
     outcome: Literal["applied", "none", "skipped"]
     result: Any = None
@@ -151,7 +151,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """What `reconcile` returns."""
+    """The result of `reconcile`."""
 
     verdict: Literal["applied", "failed", "retry"]
     result: Any = None
@@ -230,8 +230,8 @@ def _check_handlers(name: str, workflow: type[Workflow]) -> None:
 def _check_text(place: str, text: object, *, most: int | None = None, least: int = 0) -> None:
     if isinstance(text, str) and least <= len(text.strip()) and (most is None or len(text) <= most):
         return
-    length = f" of {least} to {most:,} characters" if most is not None else ""
-    raise DefinitionError(f"{place}: must be a text{length}")
+    length = f" with {least} to {most:,} characters" if most is not None else ""
+    raise DefinitionError(f"{place}: must be a string{length}")
 
 
 def _check_slug(place: str, slug: object) -> None:
@@ -292,6 +292,6 @@ def _check_topics(workflows: Sequence[type[Workflow]]) -> None:
 def _digest(module: str) -> str:
     try:
         source = inspect.getsource(sys.modules[module])
-    except (OSError, TypeError):  # typed in a shell
+    except (OSError, TypeError):  # defined in a shell
         source = module
     return hashlib.sha256(source.encode()).hexdigest()[:16]

@@ -144,7 +144,7 @@ def _handler(
         "code_version": kind.code_version(),
         "is_stopped": False,
     }
-    # A producer that is new or has new code runs at once.
+    # A producer that is new or has new code runs immediately.
     first_run = {"next_run_at": now} if issubclass(kind, Producer) else {}
     if row is None:
         row = Handler.objects.create(workflow=workflow, name=kind.name(), **values, **first_run)

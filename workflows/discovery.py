@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def definitions() -> Definitions:
-    """Return the workflows of this process, without those of apps whose module is faulty: see `problems`."""
+    """Return the workflows in this process's code, except those of apps that `problems` lists."""
     return _discover()[0]
 
 

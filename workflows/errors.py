@@ -1,14 +1,14 @@
-"""The exceptions by which a handler says why it failed. Any other exception is an error in its logic."""
+"""Exceptions with which a handler reports why it failed. Any other exception counts as a logic error."""
 
 from __future__ import annotations
 
 
 class Failure(Exception):
-    """The base class. Its message is shown to people: say what happened and what to do."""
+    """The base class of failures. Its message is shown to people: say what happened and what to do."""
 
 
 class Transient(Failure):
-    """A failure that may pass by itself, such as a rate limit. The mutation did not happen."""
+    """A failure that is likely to be temporary, such as a rate limit. The mutation did not happen."""
 
 
 class AuthRequired(Failure):

@@ -1,4 +1,4 @@
-"""Decide how a failed run ends, and where its next attempt begins. Pure functions."""
+"""Pure functions that decide how a failed run ends, and where its next attempt begins."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Phase(StrEnum):
 
 
 PHASES = tuple(Phase)
-# The outcome of the mutation; empty: none was tried.
+# The outcome of the mutation; empty if none was tried.
 Effect = Literal["", "in_flight", "applied", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
 class Tries:
-    """How often a chain of attempts failed in each way since a person last resolved it."""
+    """The number of failures of each kind in a chain of attempts since a person last resolved it."""
 
     transient: int = 0
     reconciled: int = 0
@@ -56,7 +56,7 @@ class Tries:
 
 @dataclass(frozen=True)
 class Stop:
-    """How an attempt ends, and when the next one begins by itself (None: not by itself)."""
+    """The end of an attempt, and when the next one begins automatically (None: it does not)."""
 
     status: Status
     due_at: datetime | None
@@ -64,14 +64,14 @@ class Stop:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the message alone for failures written for people, else the exception type and message."""
+    """Return the message of a failure written for people, or else the exception type and message."""
     return str(error) if isinstance(error, Failure | PhaseError) and str(error) else words_of(error)
 
 
 def classify(error: BaseException, *, in_flight: bool) -> Status:
     """Choose the status by the type of the exception.
 
-    Once the mutation is in flight, only an exception that states that it did not happen is believed.
+    Once the mutation is in flight, its outcome is unknown unless the exception says that it did not happen.
     """
     match error:
         case Transient():
@@ -86,7 +86,7 @@ def classify(error: BaseException, *, in_flight: bool) -> Status:
 
 
 def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) -> Stop:
-    """Count the failure, and decide whether and when the next attempt begins by itself."""
+    """Count the failure, and decide whether and when the next attempt begins automatically."""
     match status:
         case Status.PAUSED_TRANSIENT:
             tries = _more(tries, transient=1)
@@ -104,14 +104,14 @@ def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) ->
 
 
 def not_applied(tries: Tries, *, now: datetime) -> Stop:
-    """Start over after the mutation turned out not to have happened: first at once, then with backoff."""
+    """Start over after the mutation turned out not to have happened: first immediately, then with backoff."""
     tries = replace(tries, reconciled=0)
     again = stop(Status.PAUSED_TRANSIENT, tries, can_reconcile=True, now=now)
     return again if tries.transient else Stop(Status.PAUSED_RECONCILIATION, now, again.tries)
 
 
 def _next_reconcile(tries: Tries, now: datetime) -> datetime | None:
-    """Return when to reconcile again: at once, then after 10 s, doubling each time."""
+    """Return when to reconcile again: immediately, then after 10 s, doubling each time."""
     if tries.reconciled >= MOST_RECONCILED:
         return None
     return now + backoff(tries.reconciled) if tries.reconciled else now
@@ -127,7 +127,7 @@ def _more(tries: Tries, *, transient: int = 0, crashes: int = 0) -> Tries:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where an attempt begins. `keeps`: it takes over what was prepared and the reserved events."""
+    """The phase in which an attempt begins. `keeps`: it takes over the prepared result and events."""
 
     phase: Phase
     keeps: bool
@@ -136,7 +136,7 @@ class Beginning:
 def following(*, phase: Phase, effect: Effect, is_approved: bool) -> Beginning:
     """Apply the reset rules: start over before the mutation, continue after it.
 
-    A mutation of unknown outcome is reconciled first; what a person approved is done as it was prepared.
+    A mutation of unknown outcome is reconciled first; an approved mutation is made as it was prepared.
     """
     if effect in ("applied", "skipped"):
         return Beginning(Phase.EMITTING, keeps=True)

@@ -1,4 +1,4 @@
-"""The operations on workflows, stuck runs, topics and events that pages, admin and commands offer."""
+"""The operations on workflows, stuck runs, topics and events, for pages, the admin and commands."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OPERATE, PUBLISH = "workflows.operate_workflow", "workflows.publish_event"
 
 class NoteForm(forms.Form):
     note = forms.CharField(
-        max_length=1_000, required=False, help_text="The reason, kept in the audit record."
+        max_length=1_000, required=False, help_text="The reason, which is stored in the audit record."
     )
 
 
 class ResultForm(NoteForm):
     result = forms.JSONField(
-        required=False, help_text="The result of the mutation as JSON, for the next phase."
+        required=False, help_text="The result of the mutation as JSON. It is passed to the next phase."
     )
 
 
@@ -72,7 +72,7 @@ class Pause(Operation[Workflow]):
 
 class Resume(Operation[Workflow]):
     name, label, permission = "resume", "Resume", OPERATE
-    question = "Resume this workflow? Events that came while it was paused are consumed first."
+    question = "Resume this workflow? Events that were published while it was paused are consumed first."
 
     def applies(self, workflow: Workflow) -> bool:
         return workflow.status == Workflow.Status.PAUSED
@@ -86,7 +86,7 @@ class Resume(Operation[Workflow]):
 
 
 class ResolveRun(Operation[Run]):
-    """Resolves a stuck run, so that its workflow can continue. The first answer counts."""
+    """An operation that resolves a stuck run, so that its workflow can continue. The first answer counts."""
 
     permission, form = OPERATE, NoteForm
     statuses: Sequence[Status] = ()
@@ -107,7 +107,7 @@ class ResolveRun(Operation[Run]):
 
     @abstractmethod
     def resolve(self, run: Run, answers: dict[str, Any], by: Initiator, now: datetime) -> None:
-        """Resolve the run; may raise Refused."""
+        """Resolve the run, or raise Refused."""
 
 
 class Approve(ResolveRun):
@@ -132,7 +132,7 @@ class Reject(ResolveRun):
 
 
 class MarkApplied(ResolveRun):
-    name, label, outcome = "happened", "Mark as applied", "continues after the mutation"
+    name, label, outcome = "happened", "Mark as applied", "the run continues after the mutation"
     form = ResultForm
     question = "Mark the mutation as applied? The run continues after it."
 
@@ -144,7 +144,7 @@ class MarkApplied(ResolveRun):
 
 
 class MarkNotApplied(ResolveRun):
-    name, label, outcome = "did-not-happen", "Mark as not applied", "starts over"
+    name, label, outcome = "did-not-happen", "Mark as not applied", "the work starts over"
     question = "Mark the mutation as not applied? Its events are released and the work starts over."
 
     def applies(self, run: Run) -> bool:
@@ -167,14 +167,14 @@ class SkipRun(ResolveRun):
 
 class RetryRun(ResolveRun):
     name, label, outcome = "retry", "Retry now", "retry started"
-    question = "Retry this run now? The count of its failures starts again at zero."
+    question = "Retry this run now? Its failure counts are reset to zero."
 
     def resolve(self, run: Run, answers: dict[str, Any], by: Initiator, now: datetime) -> None:
         run.retry(answers["note"], initiator=by, now=now)
 
 
 def first_operation(run: Run) -> ResolveRun | None:
-    """Return the most likely way to resolve a stuck run; None if it depends on what happened outside."""
+    """Return the most likely way to resolve a stuck run; None if it depends on what happened outside JIM."""
     if not run.is_stuck or run.effect == Run.Effect.IN_FLIGHT:
         return None
     return Approve() if run.status == Status.PAUSED_APPROVAL else RetryRun()
@@ -183,7 +183,7 @@ def first_operation(run: Run) -> ResolveRun | None:
 class PublicationForm(forms.Form):
     message_id = forms.CharField(
         max_length=LONGEST_ID,
-        help_text="Identifies the event in its topic. The same id is not published twice.",
+        help_text="Identifies the event in its topic. Publishing the same id again does not add an event.",
     )
     title = forms.CharField(
         max_length=LONGEST_TITLE, required=False, help_text="Shown instead of the message id."
@@ -221,7 +221,7 @@ class SkipEvent(Operation[Event]):
 
     def perform(self, event: Event, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         if not event.skip(answers["note"], initiator=initiator, now=now):
-            raise Declined(f"“{event}” is not pending any more.")
+            raise Declined(f"“{event}” is no longer pending.")
         return Done(f"“{event}” is skipped.")
 
 

@@ -70,12 +70,12 @@ class Overview:
 
     @property
     def pending(self) -> tuple[int, bool]:
-        """Count the pending events, and tell whether there are more than the count."""
+        """Return the number of pending events, and whether there are more."""
         return sum(each.count for each in self.backlogs), any(each.is_more for each in self.backlogs)
 
     @property
     def next_at(self) -> datetime | None:
-        """Return when the workflow next runs by itself, unless an event comes first."""
+        """Return when the workflow runs next, unless an event is published earlier."""
         if self.workflow.status != Workflow.Status.ACTIVE:
             return None
         if self.open_run is not None:
@@ -116,9 +116,9 @@ def overviews_of(workflows: Sequence[Workflow], *, now: datetime, with_state: bo
 
 
 def runs_of(workflow: int) -> QuerySet[Run]:
-    """Return the runs of one workflow, to be ordered by the workflow first.
+    """Return the runs of one workflow, which the caller must order by workflow first.
 
-    With a range instead of an equality PostgreSQL uses the index of the workflow. With an equality it would
+    With a range instead of an equality, PostgreSQL uses the index of the workflow. With an equality it would
     read all runs by id, which is slow for a workflow whose last runs are old.
     """
     return Run.objects.filter(workflow__gte=workflow, workflow__lte=workflow).defer(*LARGE)

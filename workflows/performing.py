@@ -80,8 +80,8 @@ class Performance:
     def _handler(self) -> Producer | Consumer:
         """Create the handler from this worker's code.
 
-        During an upgrade that code may differ from the deployed version; then another worker, or this one
-        after a restart, has to perform the run.
+        During an upgrade that code may differ from the deployed version; then another worker, or this worker
+        after a restart, must perform the run.
         """
         row = self.run.handler
         kind = definitions().handler(self.run.workflow.slug, row.name)
@@ -131,7 +131,7 @@ class Performance:
             as_result(prepared.data)
             if self._reach(Phase.PREPARED, self.run.reach_prepared, prepared) is not False:
                 return
-        raise Transient("its events were skipped while it prepared them")
+        raise Transient("events that the run wanted to reserve were no longer pending")
 
     def _prepared(self) -> Prepared:
         known = self.run.prepare_result or {}
@@ -203,7 +203,7 @@ class Performance:
         return found, "reconcile cannot tell yet whether the mutation happened"
 
     def _is_approved(self, phase: Phase) -> bool:
-        """Tell whether a person approved this phase, in which the run asked for approval."""
+        """Return whether a person approved this phase, in which the run asked for approval."""
         return self.run.is_approved and self.began_at == phase
 
     def _mutation(self) -> Mutation:
@@ -224,11 +224,11 @@ class Performance:
         return {"run": self.run.pk, "published": len(ctx.publications)}
 
     def _reach(self, phase: Phase, write: Callable[..., T], *args: Any) -> T | None:
-        """Record with a method of the run that it has reached the phase."""
+        """Record that the run has reached the phase; `write` is a method of the run."""
         return self._checkpoint(partial(write, *args), is_done=lambda: self.run.phase == phase)
 
     def _checkpoint(self, write: Callable[..., T], *, is_done: Callable[[], bool]) -> T | None:
-        """Write exactly once. After a lost connection, `is_done` tells from the stored run whether it was.
+        """Write exactly once. After a lost connection, `is_done` checks the stored run for the write.
 
         Return None if the write succeeded although its answer was lost.
         """
@@ -322,7 +322,7 @@ class Undecided(Exception):
 def fix(run: Run) -> None:
     """Call the function in JIM_WORKFLOW_FIXER, if set, at most three times in a chain of attempts.
 
-    If the function returns a true value, the next attempt begins at once, with the code that workers have
+    If the function returns a true value, the next attempt begins immediately, with the code that workers have
     loaded. New code is used only after the workers restart.
     """
     path = settings.JIM_WORKFLOW_FIXER

@@ -1,6 +1,6 @@
 """The scheduler's work for workflows: start what is due, recover after a crash, prune what is old.
 
-A publication or a commit starts what follows at once, without the scheduler.
+A publication or a commit starts the next run immediately, without the scheduler.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def start_due(now: datetime) -> None:
 
 
 def recover(now: datetime) -> None:
-    """Wake workflows that were left without a due time, and end runs whose task ended without them.
+    """Wake workflows that were left without a due time, and end active runs whose task has ended.
 
     A task ends without its run if it is cancelled in the queue or refused by the database.
     """
@@ -75,7 +75,7 @@ def prune_runs(now: datetime) -> int:
 
 
 def prune_events(now: datetime) -> int:
-    """Delete old settled events; their message ids may then be used again.
+    """Delete old settled events; their message ids can then be used again.
 
     Events that have yet to start a schedule are kept.
     """

@@ -43,19 +43,19 @@ class HandlerStep(StepType):
         return perform(run, ctx)
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
-        """End the run by the reset rules instead of a plain retry; a run that had committed is complete."""
+        """End the run by the reset rules instead of a plain retry; a committed run counts as complete."""
         run = Run.objects.filter(key=work.key).first()
         if run is None:
             return None
         if run.is_active and not end_unperformed(run, "worker lost", is_cancelled=is_cancelled, now=now):
-            run.refresh_from_db()  # the run ended by itself meanwhile
+            run.refresh_from_db()  # the run has ended meanwhile
         if run.status == Status.COMMITTED:
             return Activity.Status.COMPLETE
         return Activity.Status.CANCELLED if is_cancelled else Activity.Status.FAILED_WITH_ERROR
 
 
 def end_unperformed(run: Run, why: str, *, is_cancelled: bool, now: datetime) -> bool:
-    """End an active run that no worker performs any more; a cancelled run waits for approval."""
+    """End an active run that no worker performs any longer; a cancelled run waits for approval."""
     if not is_cancelled:
         return run.crash(why, now=now)
     in_flight = run.effect == Run.Effect.IN_FLIGHT
@@ -75,7 +75,7 @@ class PublishStep(StepType):
             "Topic",
             required=True,
             fixed=True,
-            help="slug of the topic, such as orders. Its consumer and the schedules it starts will run",
+            help="slug of the topic, such as orders. Its consumer and the schedules that it starts will run",
         ),
         Field(
             "message_id",

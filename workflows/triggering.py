@@ -1,4 +1,4 @@
-"""Topics as event sources of schedules: check that they exist and that no schedule would start itself."""
+"""Topics as event sources of schedules: check that they exist, and that no schedule would start itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TopicEventSource:
         published = {step["config"]["topic"] for step in steps if step["step_type"] == PUBLISHING}
         if not published:
             return []
-        # Lock one topic for all of them, so that of two edits that form a cycle together one sees the other.
+        # Lock one topic on behalf of all: if two edits together form a cycle, one of them must see the other.
         list(Topic.objects.lock()[:1])
         links = [Link(topic, str(schedule), to) for topic in schedule.topics for to in sorted(published)]
         cycle = next((found for link in links if (found := cycle_of(link, _links(schedule)))), None)

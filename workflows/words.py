@@ -1,4 +1,4 @@
-"""Sentences for people about workflows, runs and events."""
+"""Sentences about workflows, runs and events, for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING_TO_DO = "Found nothing to do"
 
 
 def shown_status(workflow: Workflow, open_run: Run | None) -> ShownStatus:
-    """Tell what an active workflow does right now; one that is paused or stopped is shown as that."""
+    """Return what an active workflow is doing now, or that a workflow is paused or stopped."""
     if workflow.status != workflow.Status.ACTIVE:
         return "paused" if workflow.status == workflow.Status.PAUSED else "stopped"
     if open_run is None:
@@ -32,7 +32,7 @@ def shown_status(workflow: Workflow, open_run: Run | None) -> ShownStatus:
 
 
 def issue(workflow: Workflow, open_run: Run | None, now: datetime) -> str:
-    """Say what the workflow waits for and who can resolve it; empty if all is well."""
+    """Say what the workflow waits for and who can resolve it; return an empty text if nothing is wrong."""
     if workflow.status == workflow.Status.STOPPED:
         return "Stopped: the workflow was removed from the code. Deploy it again to continue."
     if workflow.status == workflow.Status.PAUSED:
@@ -60,18 +60,21 @@ def _next_step(run: Run) -> str:
         case Status.PAUSED_RECONCILIATION:
             return "Check whether the mutation happened, then mark it as applied or not applied."
         case Status.PAUSED_TRANSIENT:
-            return f"Tried {run.transient} times; an operator must retry the run."
+            return f"Failed {run.transient} times. An operator must retry the run."
         case Status.FAILED_LOGIC:
             name = run.handler.name
-            return f"Fix and deploy {name}, then restart scheduler and workers; or retry the run as it is."
+            return (
+                f"Fix and deploy {name}, then restart the scheduler and the workers, or retry the run "
+                "without a fix."
+            )
         case _ if run.crashes >= MOST_CRASHES:
-            return "Find out why its worker dies, then retry the run."
+            return "Find out why the workers were lost, then retry the run."
         case _:
             return "Fix the fault in JIM or the connector, then retry the run."
 
 
 def schedule_words(handlers: Sequence[Handler]) -> str:
-    """Say when a workflow runs by itself."""
+    """Say when a workflow runs."""
     specs = {
         Spec.parse(handler.spec).describe()
         for handler in handlers
@@ -103,7 +106,7 @@ def published(event: Publication, done: Published) -> str:
     if done.updated:
         return f"“{event.message_id}” was already pending in {event.topic}. Its payload was replaced."
     return (
-        f"“{event.message_id}” was published to {event.topic} before and is not pending any more. "
+        f"“{event.message_id}” was already published to {event.topic} and is no longer pending. "
         "Nothing changed."
     )
 

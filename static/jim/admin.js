@@ -1,4 +1,4 @@
-// On a phone a row of a table is a few lines: each cell says which column it is of, and those with nothing in them go.
+// On a phone, a table row is shown as a few lines: each cell is labelled with its column, and empty cells are hidden.
 const NOTHING = ["", "–", "-"];
 
 for (const table of document.querySelectorAll("#result_list, .panel table")) {

@@ -1,4 +1,4 @@
-// Shows the settings of a step as soon as another type is chosen. Without this they are shown after saving.
+// Shows the settings of a step as soon as another type is chosen. Without this script, they are shown after saving.
 document.addEventListener("change", async ({ target }) => {
   const choice = /^(?:(.*)-)?(?:runs|as_json)$/.exec(target.name ?? "");
   const place = choice && target.closest(".inline-related, form").querySelector("[data-settings]");

@@ -1,6 +1,6 @@
 "use strict";
 
-// The form works without any of this: it shows what is typed before it is sent, and moves steps by hand.
+// The form works without this script, which previews changes while you type and lets you drag steps.
 const editor = () => document.getElementById("editor");
 let isChanged = false;
 let isUnseen = false;
@@ -21,13 +21,13 @@ document.addEventListener("input", (event) => {
   htmx.trigger(editor(), "preview");
 });
 
-// A preview is dropped while another request is under way: it is asked for again.
+// A preview is dropped while another request is in progress, so it is requested again afterwards.
 document.addEventListener("htmx:beforeSend", (event) => { if (editor()?.contains(event.target)) isUnseen = false; });
 document.addEventListener("htmx:afterRequest", () => { if (isUnseen) htmx.trigger(editor(), "preview"); });
 
-// What a step is called, also by its buttons.
+// Update the name of a step wherever it is shown, including its buttons.
 function call(step, name) {
-  for (const each of step.querySelectorAll("[data-step-name]")) each.textContent = name.trim() || "the step without a name";
+  for (const each of step.querySelectorAll("[data-step-name]")) each.textContent = name.trim() || "the unnamed step";
 }
 
 function touch(name) {
@@ -37,7 +37,7 @@ function touch(name) {
   field.value = [...names].join(" ");
 }
 
-// As if a button with this command had been pressed.
+// Run a command as if its button had been pressed.
 function press(command) {
   const button = document.getElementById("editor-drop");
   button.value = command;
@@ -45,15 +45,15 @@ function press(command) {
 }
 
 window.addEventListener("beforeunload", (event) => { if (isChanged) event.preventDefault(); });
-// A secret or template that was missing may have been defined in another tab.
+// A missing secret may have been defined in another tab.
 window.addEventListener("focus", () => { if (document.querySelector("#editor [data-secret]")) htmx.trigger(editor(), "preview"); });
 document.addEventListener("submit", (event) => { if (event.target === editor()) isChanged = false; });
 document.addEventListener("click", (event) => {
   if (event.target.closest("#editor [name=do]")?.hasAttribute("hx-post")) isChanged = true;
 });
 
-// What was used stays where it is on the screen and keeps the focus, and what is folded out stays so,
-// whatever is drawn anew.
+// When a part of the form is redrawn, the control that was used keeps the focus and its place on the screen,
+// and open details stay open.
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { target, elt } = event.detail;
   if (!editor()?.contains(target) || target.id === "preview") return;
@@ -92,7 +92,7 @@ function again(used) {
   return used.id || used.name ? editor().querySelector(by) : null;
 }
 
-// The buttons that do the same to other parts.
+// The buttons that run the same command on other parts.
 function alike(button) {
   if (button.name !== "do") return [];
   return [...editor().querySelectorAll(`[name=do][value^="${CSS.escape(`${button.value.split(".")[0]}.`)}"]`)];
@@ -102,13 +102,13 @@ function beside(button) {
   return button.parentElement.querySelector("button:not(:disabled)");
 }
 
-// Where one goes on after the last one of its kind is gone.
+// The control that gets the focus after the last part of a kind was removed.
 function instead(button) {
   const adds = button.value.split(".")[0].replace("remove-", "add-");
   return editor().querySelector(`[name=do][value^="${CSS.escape(adds)}"]`) ?? document.getElementById("do-save");
 }
 
-// What is wrong is told at its field, wherever that is; a place that is not named has nothing to tell.
+// Show each error at its field, and clear the places that have no errors.
 function complain() {
   const answer = document.getElementById("editor-slots");
   const told = new Map(answer ? JSON.parse(answer.textContent) : []);
@@ -147,7 +147,7 @@ document.addEventListener("drop", (event) => {
 });
 document.addEventListener("dragend", () => { dragged = null; mark(null); });
 
-// The upper edge of a group is the place before it, the rest is beside its steps; below the last one is the end.
+// The upper edge of a group means before the group, and the rest means beside its steps. Below the last group is the end.
 function placeAt(event) {
   const list = event.target.closest?.(".groups");
   if (!list) return null;

@@ -106,7 +106,7 @@ document.addEventListener("change", (event) => {
   for (const box of all.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = all.checked;
 });
 
-// Do not poll in a hidden tab, and do not redraw a part in which the user types or decides.
+// Do not poll in a hidden tab, and do not redraw a part in which the user is typing or has a menu or selection open.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const polls = event.detail.elt.hasAttribute("data-poll") && !event.detail.requestConfig.triggeringEvent;
   if (polls && (document.hidden || isBusy(event.detail.target))) event.preventDefault();
@@ -117,7 +117,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.elt.hasAttribute("data-poll") && isBusy(event.detail.target)) event.detail.shouldSwap = false;
 });
 
-// While content is replaced, the page is longer for a moment, and scroll anchoring would move it to its end.
+// While content is replaced, the page is briefly longer, and scroll anchoring would scroll it to the end.
 // Replacing an aside does not move the page.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target.closest("aside")) return;
@@ -146,7 +146,7 @@ document.addEventListener("htmx:responseError", (event) => {
 });
 document.addEventListener("htmx:sendError", () => toast("JIM cannot be reached. Trying again."));
 
-// Mark boxes whose content is wider than they are.
+// Mark boxes whose content is wider than the box.
 const boxes = new ResizeObserver((entries) => {
   for (const { target } of entries) target.toggleAttribute("data-overflows", target.scrollWidth > target.clientWidth);
 });
@@ -188,7 +188,7 @@ function span(seconds) {
   return counts.slice(first, first + most).filter((each) => each.count).map((each) => `${each.count} ${each.unit}`).join(" ");
 }
 
-// Send the browser's time zone when signing in; later, offer it with a button.
+// Send the browser's time zone when signing in. On the time zone page, offer it with a button.
 for (const each of document.querySelectorAll("[data-browser-zone]")) {
   each.value = BROWSER_ZONE;
   if (each.type === "submit" && BROWSER_ZONE !== document.documentElement.dataset.zone) {

@@ -1,2 +1,2 @@
-// Before anything is drawn, so that nothing flashes. The admin keeps its choice in the same place.
+// Set the theme before the page is drawn, so that it does not flash. The admin stores the choice under the same key.
 document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";

@@ -38,7 +38,7 @@ def test_a_schedule_with_parallel_steps_is_made_and_previewed(admin_page: Page) 
         expect(runs).to_be_focused()
         assert abs(runs.evaluate(PLACE)["top"] - before["top"]) <= 1
         page.locator(f"#id_steps-{number - 1}-config-duration").fill("1s")
-    page.get_by_role("button", name="Join right to the group before").click()
+    page.get_by_role("button", name="Join right to the previous group").click()
     expect(preview).to_contain_text(re.compile(r"left\s+beside\s+right"))
     page.get_by_role("button", name="Create schedule").click()
     expect(page.get_by_text("“Working days” is saved.")).to_be_visible()

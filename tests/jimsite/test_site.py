@@ -61,7 +61,7 @@ def test_the_index_shows_what_runs_and_what_needs_a_look_and_nobody_what_they_ma
     Schedule.objects.filter(executions=None).update(last_outcome="failed")
     text = sign_in().get(page("index")).content.decode()
     assert page("execution_execution_change", execution.pk) in text
-    assert "Needs a look" in text
+    assert "Needs attention" in text
     assert "1 alive" in text
     names = ("Schedules", "Executions", "Queue", "Activities", "Users")
     places = [text.index(f">{name}</a>") for name in names]

@@ -79,7 +79,7 @@ def test_the_page_says_how_the_schedule_is_doing_in_a_handful_of_queries(
     for words in (
         "16 started, 15 failed, 3 skipped (2 overlap, 1 superseded), 0 missed, 0 dropped",
         *("15 failures in a row", "<dt>Runs left</dt><dd>7</dd>", shown),
-        *("Starts, with jitter", "left out on request of ada"),
+        *("Starts, with jitter", "skipped by ada"),
     ):
         assert words in text
     cancel = operation("schedules_backfill", "cancel", backfill.pk)
@@ -234,7 +234,7 @@ def test_questions_about_one_schedule_are_answered(
     for at in ("", "9999-01-01T00:00", "%00"):
         assert 'class="errorlist"' in text_of(client, f"{why}?at={at}"), at
     for query in ("from=0&to=9", "from=x&to=", "from=99999999999999", "page=7", "page=x"):
-        assert "There is one revision only" in text_of(client, f"{revisions}?{query}"), query
+        assert "There is only one revision" in text_of(client, f"{revisions}?{query}"), query
     for token in range(1, 27):
         changes = {"description": f"now {token}"}
         schedule.edit(token=token, initiator=SOMEBODY, now=clock.now(), changes=changes)

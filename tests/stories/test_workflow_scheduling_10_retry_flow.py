@@ -239,7 +239,7 @@ class TestWhatAPersonSaysOfIt:
             work()
             with pytest.raises(Refused, match="no mutation whose outcome is unknown"):
                 last().reconcile(False, "", initiator=SOMEBODY, now=NOW)
-            with pytest.raises(Refused, match="its mutation was applied"):
+            with pytest.raises(Refused, match="its mutation was already applied"):
                 last().skip("", initiator=SOMEBODY, now=NOW)
 
 

@@ -50,7 +50,7 @@ def test_running_idle_needs_attention_paused_and_stopped() -> None:
 
 # How it stopped for good, the error, and what follows that: what it waits for, and who can resolve it.
 ISSUES = [
-    (Status.PAUSED_TRANSIENT, Tries(6), "rate limit", "Tried 6 times; an operator must retry the run."),
+    (Status.PAUSED_TRANSIENT, Tries(6), "rate limit", "Failed 6 times. An operator must retry the run."),
     (
         Status.PAUSED_RECONCILIATION,
         Tries(),
@@ -61,7 +61,7 @@ ISSUES = [
         Status.FAILED_LOGIC,
         Tries(),
         "ValueError: bad input",
-        "Fix and deploy Sort, then restart scheduler and workers; or retry the run as it is.",
+        "Fix and deploy Sort, then restart the scheduler and the workers, or retry the run without a fix.",
     ),
     (
         Status.FAILED_INTERNAL,
@@ -73,7 +73,7 @@ ISSUES = [
         Status.FAILED_INTERNAL,
         Tries(crashes=3),
         "worker lost: crash loop, 3 workers were lost",
-        "Find out why its worker dies, then retry the run.",
+        "Find out why the workers were lost, then retry the run.",
     ),
 ]
 

@@ -160,7 +160,7 @@ RETURNS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"next": lambda self, ctx, prepared, mutation: ctx.publish("rows", "")},
         "emitting",
-        "Must be a text of 1 to 200 characters",
+        "Must be a string with 1 to 200 characters",
     ),
 ]
 

@@ -26,7 +26,7 @@ def test_who_was_second_is_shown_who_changed_what_loses_nothing_and_may_save_on_
     assert "spec.cron[0]: 0 3 * * * → 0 5 * * *" in text
     assert "spec.cron[0]: 0 5 * * * → 0 4 * * *" in text
     # What nobody else typed is theirs.
-    assert "Parts that you had not changed are now as they saved them: description, steps." in text
+    assert "Parts that you had not changed now have the saved values: description, steps." in text
     form = Form(answer.text)
     assert (form.value("name"), form.value("rules-0-expression")) == ("Mine", "0 4 * * *")
     assert fresh(schedule).name == "By Bob"

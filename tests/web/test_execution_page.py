@@ -82,7 +82,7 @@ class TestPage:
         answer = client.get(url)
         text = text_of(answer)
         assert (text.count("Retries in "), text.count("Waiting until ")) == (1, 1)
-        assert "attempt 2: pending · waits for" in answer.text
+        assert "attempt 2: pending · waiting for" in answer.text
         with django_assert_max_num_queries(5):
             assert "Retries in " in text_of(poll(client, f"{url}/live", "live", tab="steps"))
 

@@ -43,7 +43,7 @@ def test_boxes_do_not_overlap_and_are_inside() -> None:
 
 def test_it_is_told_in_words() -> None:
     drawn = flow([P, T, C, U], [("p", "t"), ("t", "c"), ("c", "u")])
-    assert drawn.label == "Event flow:  Poll publishes to mail; Sort consumes mail and publishes to rows."
+    assert drawn.label == "Event flow: Poll publishes to mail; Sort consumes mail and publishes to rows."
     assert flow([], []).label == "This workflow has no handlers."
 
 

@@ -90,7 +90,7 @@ class TestAttention:
         endpoint = make_endpoint(name="Pager")
         Endpoint.objects.filter(pk=endpoint.pk).update(failed_in_a_row=4)
         text = client.get("/home/attention").text
-        for words in (badge("overdue"), "cron: nonsense", badge("late"), "4 deliveries in a row failed"):
+        for words in (badge("overdue"), "cron: nonsense", badge("late"), "The last 4 deliveries failed"):
             assert words in text
         assert (text.count("Paused by itself"), "holiday" in text) == (1, False)
         assert f"/do/schedule/resume?id={gave_up.schedule_id}" in text

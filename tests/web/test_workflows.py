@@ -142,7 +142,7 @@ class TestPage:
             assert words in text
         assert "Found nothing to do" not in text
         told = "Poll the mailbox publishes to mail; Sort consumes mail and publishes to rows."
-        assert f'aria-label="Event flow:  {told}"' in page.text
+        assert f'aria-label="Event flow: {told}"' in page.text
         assert 'href="/topics/rows"' in page.text
         text, version = text_of(page), Poll.code_version()[:11]
         told = 'Poll the mailbox State { "count": 1 } producer Every 5 minutes in 5 min mail'
@@ -345,7 +345,7 @@ class TestTopics:
         assert said == [
             "Published “m7” to mail.",
             "“m7” was already pending in mail. Its payload was replaced.",
-            "“m7” was published to mail before and is not pending any more. Nothing changed.",
+            "“m7” was already published to mail and is no longer pending. Nothing changed.",
         ]
         event = Event.objects.get(topic=topic, message_id="m7")
         assert (event.title, event.payload, event.status) == ("From Ada", None, "consumed")

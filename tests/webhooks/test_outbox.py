@@ -259,7 +259,7 @@ def test_somebody_is_told_once_for_each_time_that_they_have_to_act() -> None:
         work(now=late)
         work(now=late + seconds(1_000))
         assert told() == ["workflow.stuck"]
-        assert "Tried 6 times" in contents("workflow.stuck")[0]["issue"]
+        assert "Failed 6 times" in contents("workflow.stuck")[0]["issue"]
         meets.append(AuthRequired("sign in to the carrier"))
         Run.objects.open().get().retry("", initiator=SOMEBODY, now=late)
         work(now=late)

@@ -158,6 +158,6 @@ def test_an_event_is_skipped(client: Client) -> None:
     event = Event.objects.get()
     url = operation("workflows_event", "skip", event.pk)
     assert "is skipped" in told(client, client.post(url, {"note": "lost"}))
-    assert "not pending any more" in told(client, client.post(url))
+    assert "is no longer pending" in told(client, client.post(url))
     record = page("activities_activity_change", Activity.objects.get(target_type="event").pk)
     assert change_page(event) in client.get(record).content.decode()

@@ -131,7 +131,7 @@ def test_events_are_listed_and_skipped() -> None:
         "orders": "Name an event by its topic and message id: orders/MESSAGE_ID.",
         "ordres/o2": "Topic “ordres” does not exist; did you mean orders?",
         "orders/o3": "Event “o3” was not found in topic orders. Use “event list orders” to list its events.",
-        "orders/o/1": "“o/1” is not pending any more.",
+        "orders/o/1": "“o/1” is no longer pending.",
     }
     assert {text: refusal("event", "skip", text) for text in wrong} == wrong
 
@@ -161,7 +161,7 @@ class TestPublish:
     WRONG = [
         (["ordres", "o1"], "Topic “ordres” does not exist; did you mean orders?"),
         (["letters", "o1"], "Topic “letters” does not exist; there are: orders, parcels"),
-        (["orders", ""], "message_id: Must be a text of 1 to 200 characters"),
+        (["orders", ""], "message_id: Must be a string with 1 to 200 characters"),
         (["orders", "o1", "--payload", "{"], "--payload: not JSON"),
         (["orders", "o1", "--payload", '{"a": 1, "a": 2}'], "--payload: the key 'a' appears twice"),
         (["orders", "o1", "--payload", f'"{"x" * 300_000}"'], "--payload: 300,002 characters are too many"),

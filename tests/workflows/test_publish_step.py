@@ -88,7 +88,7 @@ def test_what_fills_a_placeholder_may_not_fit() -> None:
     run_until_idle()
     [failed] = attempts(execution, "publish")
     assert failed.status == "failed_with_error"
-    assert "message_id: Must be a text of 1 to 200 characters" in failed.error
+    assert "message_id: Must be a string with 1 to 200 characters" in failed.error
     assert not Event.objects.exists()
 
 
@@ -106,10 +106,10 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("no topic", {"topic": ""}, "topic", "is required: slug of the topic"),
     ("unknown topic", {"topic": "order"}, "topic", "topic “order” does not exist; did you mean orders?"),
     ("a placeholder as topic", {"topic": "{{ schedule }}"}, "topic", "cannot contain placeholders"),
-    ("long message id", {"message_id": "x" * 201}, "message_id", "Must be a text of 1 to 200 characters"),
+    ("long message id", {"message_id": "x" * 201}, "message_id", "Must be a string with 1 to 200 characters"),
     ("payload as text", {"payload": "17"}, "payload", "must be an object of names and values"),
     ("NUL", {"payload": {"a": "\0"}}, "payload", "contains NUL"),
-    ("long title", {"title": "x" * 201}, "title", "Must be a text of at most 200 characters"),
+    ("long title", {"title": "x" * 201}, "title", "Must be a string with at most 200 characters"),
     ("another setting", {"key": "k"}, "key", "known settings: topic, message_id, payload, title"),
     ("no value", {"title": "{{ weather }}"}, "title", "unknown value “weather”"),
     ("a secret as id", {"message_id": "x-{{ secrets.key }}"}, "message_id", "cannot contain a secret"),

@@ -83,13 +83,13 @@ def test_an_unknown_topic_refuses_all_of_a_batch(mail: Topic) -> None:
 endless: list[Any] = []
 endless.append(endless)
 WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"message_id": ""}, "message_id", "Must be a text of 1 to 200 characters"),
-    ({"message_id": "a" * 201}, "message_id", "Must be a text of 1 to 200 characters"),
-    ({"message_id": 7}, "message_id", "Must be a text of 1 to 200 characters"),
+    ({"message_id": ""}, "message_id", "Must be a string with 1 to 200 characters"),
+    ({"message_id": "a" * 201}, "message_id", "Must be a string with 1 to 200 characters"),
+    ({"message_id": 7}, "message_id", "Must be a string with 1 to 200 characters"),
     ({"message_id": "a\0"}, "message_id", ""),
     ({"message_id": "\ud800"}, "message_id", ""),
-    ({"title": "a" * 201}, "title", "Must be a text of at most 200 characters"),
-    ({"title": None}, "title", "Must be a text of at most 200 characters"),
+    ({"title": "a" * 201}, "title", "Must be a string with at most 200 characters"),
+    ({"title": None}, "title", "Must be a string with at most 200 characters"),
     ({"payload": object()}, "payload", "The payload cannot be stored as JSON"),
     ({"payload": float("nan")}, "payload", "The payload cannot be stored as JSON"),
     ({"payload": endless}, "payload", "The payload cannot be stored as JSON"),

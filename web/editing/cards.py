@@ -1,4 +1,4 @@
-"""Steps as the page shows them."""
+"""Steps and task templates as the editor shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_SUMMARY = 80
 
 
 class Card:
-    """One step or template with its form."""
+    """A step or a task template, with its form."""
 
     def __init__(self, form: TaskForm, *, is_checked: bool = True) -> None:
         self.form, self.prefix, self._is_checked = form, form.prefix or "", is_checked
@@ -49,7 +49,7 @@ class Card:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the step has to be filled in or corrected."""
+        """Return whether the fields are shown: if the step is new, was opened, has no name, or has errors."""
         return not self.is_folded and bool(
             self.form.errors or self.is_new or self.is_kept_open or not self.name
         )
@@ -60,7 +60,7 @@ class Card:
 
     @property
     def folded(self) -> str:
-        """The step as JSON, without the index, which is a field of its own."""
+        """Return the step as JSON, without the index, which has its own form field."""
         step = {name: value for name, value in self.written.items() if name != "index"}
         return json.dumps(step, ensure_ascii=False)
 
@@ -81,7 +81,7 @@ class Card:
 
     @property
     def summary(self) -> str:
-        """What tells the step from others: the first of its settings, those that are needed before others."""
+        """Return the first setting with a value, required settings first, to tell the step from others."""
         kind, own = step_types.get(self.step_type), self.written.get("config")
         config = (self.template.config if self.template else {}) | (own if isinstance(own, dict) else {})
         typed = [field for field in kind.fields if field.kind not in ("bool", "choice")] if kind else []
@@ -90,12 +90,12 @@ class Card:
         return text.partition("\n")[0][:LONGEST_SUMMARY]
 
     def label_of(self, name: str) -> str:
-        """Return what the page calls this field of the step."""
+        """Return the label of a field, or “Step” if the step has no such field."""
         bound = self._bound(name)
         return str(bound.label) if bound else "Step"
 
     def anchor_of(self, name: str) -> str:
-        """Return where the page shows what is wrong with it."""
+        """Return the id of the element to which the error summary links for a field."""
         bound = self._bound(name)
         return anchor_of(bound) if bound else f"error-{name}"
 

@@ -1,4 +1,4 @@
-"""What the buttons of the editor do to the data of its forms. None of them saves anything."""
+"""The commands of the editor's buttons. They change the data of its forms, but save nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .data import added, count_of, removed
 
 
 def apply(data: QueryDict, command: str) -> str:
-    """Change the data, and return words for screen readers; unknown commands change nothing."""
+    """Apply a command and return an announcement for screen readers; ignore unknown commands."""
     verb, _, rest = command.partition(".")
     key, _, argument = rest.partition(".")
     step = whole_number(key)
@@ -47,7 +47,7 @@ def _add_step(data: QueryDict, beside: str) -> str:
     indices, other = steps.indices_of(data), whole_number(beside)
     number = _added_step(data)
     if number is None:
-        return f"A schedule has at most {MAX_STEPS} steps."
+        return f"A schedule can have at most {MAX_STEPS} steps."
     index = indices[other] if other in indices else max(indices.values(), default=-1) + 1
     initial = StepForm(prefix=f"{steps.PREFIX}-{number}", initial={"index": index})
     put(data, data_of(initial) | {f"{initial.prefix}-new": ["yes"]})
@@ -99,7 +99,7 @@ def _open_step(data: QueryDict, step: int, _: str) -> str:
 
 
 def _follow_template(data: QueryDict, step: int, _: str) -> str:
-    # Drawn for nothing yet, a form shows what its template says.
+    # Without the `drawn_for` field, the form shows the values of its template.
     put(data, {f"{steps.PREFIX}-{step}-drawn_for": []})
     return f"{_named(data, step)} follows its template again."
 
@@ -109,7 +109,7 @@ def _fill_in(data: QueryDict, key: str, expression: str) -> str:
     if number is None or number >= count_of(data, RULES):
         return ""
     data[f"{RULES}-{number}-expression"] = expression
-    return "The expression is filled in."
+    return "The expression was filled in."
 
 
 def _remove(data: QueryDict, prefix: str, said: str, key: str) -> str:
@@ -142,7 +142,7 @@ ON_STEPS: dict[str, Callable[[QueryDict, int, str], str]] = {
 
 
 def _name(data: QueryDict, step: int) -> str:
-    """Return the name of a step, also of a folded one."""
+    """Return the name of a step, whether it is folded or not."""
     prefix = f"{steps.PREFIX}-{step}"
     if folded := data.get(f"{prefix}-folded"):
         return str(steps.read_folded(folded).get("name", "")).strip()
@@ -150,10 +150,10 @@ def _name(data: QueryDict, step: int) -> str:
 
 
 def _named(data: QueryDict, step: int) -> str:
-    return f"“{_name(data, step) or 'the step without a name'}”"
+    return f"“{_name(data, step) or 'the unnamed step'}”"
 
 
 def _copied_name(name: str, taken: set[str]) -> str:
-    """Return a name that no other step has."""
+    """Return the name with a number that makes it unique."""
     copies = (f"{name} {number}" for number in range(2, MAX_STEPS + 3))
     return next((copy for copy in copies if copy not in taken), name)

@@ -1,4 +1,4 @@
-"""The data of the editor's forms as a browser sends it: texts, not read yet, so that none is lost."""
+"""The data of the editor's forms as a browser sends it: unparsed text, so that no input is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from text.numbers import whole_number
 
 
 def cleaned(post: QueryDict) -> QueryDict:
-    """Return a copy that can be changed, whose texts can be stored."""
+    """Return a mutable copy with clean text that can be stored."""
     data = QueryDict(mutable=True)
     for name, texts in post.lists():
         data.setlist(name, [clean_lines(str(text)) for text in texts])
@@ -18,7 +18,7 @@ def cleaned(post: QueryDict) -> QueryDict:
 
 
 def count_of(data: QueryDict, prefix: str) -> int:
-    """Return how many forms a formset has; those that were removed count as well."""
+    """Return the number of forms in a formset, including removed ones."""
     return whole_number(data.get(f"{prefix}-TOTAL_FORMS", ""), digits=4) or 0
 
 
@@ -27,7 +27,7 @@ def put_count(data: QueryDict, prefix: str, count: int) -> None:
 
 
 def added(data: QueryDict, prefix: str, *, most: int) -> int | None:
-    """Add a form to a formset, and return its number; None if it has too many."""
+    """Add a form to a formset and return its number, or None if the formset is full."""
     number = count_of(data, prefix)
     if number >= most:
         return None
@@ -36,13 +36,13 @@ def added(data: QueryDict, prefix: str, *, most: int) -> int | None:
 
 
 def removed(data: QueryDict, prefix: str, number: int) -> None:
-    """Mark a form as removed: what was typed into one form never ends up in another."""
+    """Mark a form as removed. The other forms keep their numbers, so that no input moves between forms."""
     take(data, f"{prefix}-{number}-", QueryDict())
     data[f"{prefix}-{number}-DELETE"] = "on"
 
 
 def take(data: QueryDict, start: str, source: QueryDict) -> None:
-    """Replace all fields whose names start like this with those of another form."""
+    """Replace all fields whose names begin with `start` by those of `source`."""
     for name in [name for name in data if name.startswith(start)]:
         del data[name]
     put(data, {name: source.getlist(name) for name in source if name.startswith(start)})

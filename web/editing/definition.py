@@ -1,4 +1,4 @@
-"""The form of a schedule's own fields, as the editor shows them."""
+"""The editor's form for the fields of the schedule itself, without its rules and steps."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ class DefinitionForm(ScheduleFields):
             "on_failure": forms.RadioSelect,
             **{name: forms.TextInput(attrs={"autocomplete": "off"}) for name in DURATIONS},
         }
-        labels = ScheduleFields.Meta.labels | {"overlap": "If a run is still going when the next is due"}
-        help_texts = {"name": "A name to find the schedule by. You can change it later."}
+        labels = ScheduleFields.Meta.labels | {
+            "overlap": "If a run is still in progress when the next one is due"
+        }
+        help_texts = {"name": "Identifies the schedule in lists. You can change the name later."}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Edit conflicts: what other people changed meanwhile, and what saving on top of that would change."""
+"""Edit conflicts: what other people changed while a form was open, and what saving it would change."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .stored import newest_record, take_theirs
 
 MOST_RECORDS = 20
 PARTS = {"spec": "times", "steps": "steps"}
-SAID = {"pause": "paused it", "resume": "resumed it", "skip": "skipped a run", "unskip": "took a skip back"}
+SAID = {"pause": "paused it", "resume": "resumed it", "skip": "skipped a run", "unskip": "undid a skip"}
 
 
 @dataclass(frozen=True)
 class EditConflict:
-    """What other people changed while this form was open, and what saving the form would change."""
+    """The changes that others made while this form was open, and those that saving it would make."""
 
     revisions: list[Revision]
     others: list[tuple[Activity, str]]
@@ -32,7 +32,7 @@ class EditConflict:
 
 
 def reconciled(reading: Reading, *, token: int) -> QueryDict:
-    """Return the form on top of what others have saved: theirs, except for what was typed here."""
+    """Return the form's data, with parts that the user left unchanged taken from the stored schedule."""
     schedule = reading.schedule
     assert schedule is not None
     taken = untouched(reading)
@@ -47,7 +47,7 @@ def reconciled(reading: Reading, *, token: int) -> QueryDict:
 
 
 def untouched(reading: Reading) -> list[str]:
-    """Return the parts that only others have changed."""
+    """Return the parts that other people changed and this form did not."""
     schedule, data = reading.schedule, reading.data
     assert schedule is not None
     base = _definition_at(schedule, number_of(data.get("base") or data.get("seen", "")))
@@ -63,14 +63,14 @@ def untouched(reading: Reading) -> list[str]:
 
 
 def _definition_at(schedule: Schedule, record: int) -> dict[str, Any] | None:
-    """Return the definition at this record; None if there were no edits since, or too many."""
+    """Return the definition as of a record; None if there were no edits since, or too many to look back."""
     revisions = schedule.revisions()
     since = len(revisions.since(record, most=MOST_RECORDS))
     return revisions[since].definition if 0 < since < min(len(revisions), MOST_RECORDS) else None
 
 
 def conflict_of(reading: Reading) -> EditConflict | None:
-    """Return None while the schedule is as this form has seen it."""
+    """Return the conflict, or None if the schedule has not changed since the form was opened."""
     schedule, data = reading.schedule, reading.data
     if schedule is None or (data.get("token") == str(schedule.token) and not data.get("conflict")):
         return None
@@ -85,7 +85,7 @@ def conflict_of(reading: Reading) -> EditConflict | None:
 
 
 def _undone(schedule: Schedule, reading: Reading) -> list[tuple[str, str, list[Change]]]:
-    """By part of the form: its field, its name, and what would change."""
+    """Return what saving would change, by part of the form: the field, its name and the changes."""
     if not reading.is_right:
         return []
     now = schedule.definition() | {"remaining": schedule.remaining}

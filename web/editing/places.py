@@ -1,4 +1,4 @@
-"""Where the page shows what is wrong with a draft, and what it calls these places."""
+"""The places on the page where errors and warnings of a draft are shown, and their labels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from web.mistakes import Mistake, anchor_of
 from .cards import Card
 from .reading import Reading
 
-# What is about no single field; the first has no heading of its own.
+# Labels for errors that do not belong to a single field; the first is about the whole schedule.
 SECTIONS = {"": "This schedule", "rules": "When it runs", "exclude": "Except", "steps": "What it runs"}
-# From top to bottom; policies come last.
+# The order of fields on the page; policies come last.
 ORDER = (
     *("", "name", "tags", "description", "memo", "rules", "time_zone", "topics"),
     *("exclude", "start_at", "end_at", "jitter", "dst", "steps"),
@@ -23,14 +23,14 @@ ORDER = (
 
 
 def mistakes_of(reading: Reading) -> list[Mistake]:
-    """In the order of the page."""
+    """Return the errors, in the order of the page."""
     parts = dict(_parts(reading))
     names = sorted(reading.errors, key=_rank)
     return [Mistake(*_place(reading, parts, name), reading.errors[name]) for name in names]
 
 
 def warnings_of(reading: Reading) -> list[Mistake]:
-    """Return what may be a mistake in the steps; they can be saved all the same."""
+    """Return warnings about possible mistakes in the steps. They do not prevent saving."""
     parts = dict(_parts(reading))
     return [
         Mistake(*_place(reading, parts, card.setting(name)), [text])
@@ -41,13 +41,13 @@ def warnings_of(reading: Reading) -> list[Mistake]:
 
 
 def warnings_about(task: TaskFields) -> Mapping[str, str]:
-    """By setting."""
+    """Return the warnings about a task, by setting."""
     kind = step_types.get(task.step_type)
     return kind.warnings(task.config) if kind and isinstance(task.config, dict) else {}
 
 
 def undefined_secrets(tasks: Iterable[TaskFields]) -> list[str]:
-    """Those that settings refer to and that do not exist."""
+    """Return the names of the secrets that settings refer to but that do not exist."""
     named = {ref.name for task in tasks for _, ref in task.references() if ref.kind == "secret"}
     return sorted(named - set(Secret.objects.names())) if named else []
 

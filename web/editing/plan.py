@@ -1,6 +1,6 @@
 """The order of steps: groups run one after the other, and the steps of a group side by side.
 
-Steps are the numbers of their forms; those with the same index are a group.
+A step is identified by the number of its form. Steps with the same index form a group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def groups_of(indices: Indices) -> Groups:
 
 
 def earlier(indices: Indices, step: int) -> dict[int, int]:
-    """Move a step out of its group, before the group; a step on its own moves before the previous group."""
+    """Move a step to just before its group, or before the previous group if it is alone in its group."""
     groups, at = _located(indices, step)
     rest = _without(groups[at], step)
     if rest:
@@ -50,7 +50,7 @@ def joined(indices: Indices, step: int) -> dict[int, int]:
 def put(
     indices: Indices, step: int, *, beside: int | None = None, before: int | None = None
 ) -> dict[int, int]:
-    """Move a step into the group of another step, or before that group; else to the end."""
+    """Move a step into the group of `beside`, or before the group of `before`, or else to the end."""
     if step in (beside, before):
         return dict(indices)
     others = [_without(group, step) for group in groups_of(indices)]
@@ -62,7 +62,7 @@ def put(
 
 
 def _numbered(groups: Groups, indices: Indices) -> dict[int, int]:
-    """Give the groups the indices that there were, as far as they go."""
+    """Assign the existing indices to the groups, or consecutive ones from 0 if there are too few."""
     kept = [group for group in groups if group]
     known = sorted({indices[step] for group in kept for step in group})
     fresh = known[: len(kept)] if len(known) >= len(kept) else list(range(len(kept)))

@@ -1,4 +1,4 @@
-"""The forms of the editor, read as a whole: what they define, and what is wrong with them, by field."""
+"""The forms of the editor, read together: the schedule that they define, and their errors by field."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .steps import formset_of
 
 
 class Reading:
-    """The forms with their data. `errors` are by the name of a field, a form of a formset, or a section."""
+    """The forms with their data. The keys of `errors` name a field, a form of a formset, or a section."""
 
     def __init__(self, data: QueryDict, *, schedule: Schedule | None, now: datetime) -> None:
         self.data, self.schedule, self.now = data.copy(), schedule, now
         for prefix in (RULES, EXCLUDE):
             put_count(self.data, prefix, min(count_of(self.data, prefix), MOST_FORMS))
-        # The form changes its instance.
+        # A copy, because the form changes its instance.
         copy = Schedule(pk=schedule.pk, status=schedule.status) if schedule else Schedule()
         self.form = DefinitionForm(self.data, instance=copy)
         self.form.is_valid()
@@ -48,7 +48,7 @@ class Reading:
             known.append(text)
 
     def refuse(self, error: ValidationError) -> None:
-        """Show what the model said when it was asked to save."""
+        """Add the validation errors of the model to the fields that they are about."""
         for each in field_errors(error):
             match each.path:
                 case ("steps", *inner):
@@ -66,12 +66,12 @@ class Reading:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Without the steps; whole only if nothing is wrong with it."""
+        """Return the definition without the steps. It is complete only if there are no errors."""
         return self.form.definition | ({"spec": self.times.spec.as_json()} if self.times.spec else {})
 
     @cached_property
     def cards(self) -> list[list[Card]]:
-        """Groups of steps."""
+        """Return the groups of steps, in their order."""
         groups: dict[int, list[Card]] = {}
         for form in self.formset.step_forms:
             card = Card(form)
@@ -80,7 +80,7 @@ class Reading:
 
     @property
     def _formsets(self) -> list[tuple[Any, list[Any]]]:
-        """The formsets, each with the forms that were not removed."""
+        """Return the formsets, each with its forms except for removed ones."""
         rules, exclusions = self.times.rules, self.times.exclusions
         return [
             (rules, rules.item_forms),
@@ -89,7 +89,7 @@ class Reading:
         ]
 
     def _found(self) -> Iterator[tuple[str, str]]:
-        """Yield the errors of all forms; the only rule about the schedule as a whole is its unique name."""
+        """Yield the errors of all forms. The schedule as a whole has one rule: its name is unique."""
         yield from _errors_of(self.form, whole="name")
         for formset, kept in self._formsets:
             yield from ((formset.prefix, str(text)) for text in formset.non_form_errors())

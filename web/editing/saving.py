@@ -1,4 +1,4 @@
-"""From a draft that is right to a schedule that is stored, or to words that say why not."""
+"""Save a valid draft as a schedule, or report why it was refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME_TAKEN = "This name was just taken by another schedule. Choose another name.
 
 
 def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) -> Schedule | None:
-    """Save the draft; None if the model refused: the reading says why. Raise Conflict if it is outdated."""
+    """Save the draft, or add errors to `reading` and return None. Raise Conflict if the draft is outdated."""
     schedule = reading.schedule
     try:
         if schedule is None:
@@ -66,7 +66,7 @@ def as_written(reading: Reading) -> list[dict[str, Any]]:
     """Return the steps as the model would store them."""
     steps = [Step.read(data, reading.templates) for data in reading.steps]
     for step in steps:
-        step.errors()  # which makes the config complete
+        step.errors()  # also completes the config
     return [step.written() for step in steps]
 
 

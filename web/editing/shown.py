@@ -1,4 +1,4 @@
-"""What the page of the editor shows of a reading."""
+"""The content of the editor's page: errors, warnings, the preview and the plan."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TIMES = 10
 COMPARED = 50
 MOST_NAMED = 10
 SECTIONS = ("", "rules", "exclude", "steps")
-# What is wrong with these comes from what was typed, not from what is still missing.
+# Errors of these sections are shown immediately: they come from input, not from fields that are still empty.
 AT_ONCE = ("", "rules", "exclude")
 _NAME = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Time:
-    """A run to come; `clock` is what the clocks of the schedule show."""
+    """An upcoming run. `clock` is its time in the schedule's time zone."""
 
     at: datetime
     clock: str
@@ -44,20 +44,20 @@ class Time:
 
 
 def checked(reading: Reading, *, knows_code: bool) -> Shown:
-    """As “Check” answers: all that is wrong, what may be, or that there is nothing."""
+    """Return the answer to “Check”: all errors and warnings, with a summary."""
     warnings = warnings_of(reading) if knows_code else []
     if not reading.is_right:
         said = "The fields that need fixing are listed at the top of the form."
     elif warnings:
-        said = f"No errors, but {_count(warnings, 'warning')}. Nothing is saved yet."
+        said = f"No errors, but {_count(warnings, 'warning')}. Nothing has been saved yet."
     else:
         looked_at = f"name, times, {_count(reading.steps, 'step')} and policies"
-        said = f"No problems found in {looked_at}. Nothing is saved yet."
+        said = f"No problems found in {looked_at}. Nothing has been saved yet."
     return Shown(reading, is_checked=True, said=said, warnings=warnings)
 
 
 class Shown:
-    """What the page shows. `is_checked`: all errors are shown; else only those of touched fields."""
+    """The content of the page, with all errors if `is_checked`, or else only those of touched fields."""
 
     def __init__(
         self, reading: Reading, *, is_checked: bool, said: str = "", warnings: Sequence[Mistake] = ()
@@ -66,21 +66,21 @@ class Shown:
         self.touched = _names(reading.data.get("touched", ""))
 
     def errors_of(self, name: str) -> Sequence[str]:
-        """Also of a part as a whole, once one of its fields was touched."""
+        """Return the errors of a field, or of a whole part once one of its fields was touched."""
         is_touched = any(each == name or each.startswith(f"{name}-") for each in self.touched)
         is_shown = self.is_checked or is_touched or name in AT_ONCE
         return self.reading.errors.get(name, []) if is_shown else []
 
     @cached_property
     def slots(self) -> list[tuple[str, Sequence[str]]]:
-        """The places of errors that may have changed since the last request."""
+        """Return the places whose errors may have changed since the last request, with their errors."""
         parts = {"-".join(name.split("-")[:2]) for name in self.touched if name.count("-") > 1}
         names = {*self.touched, *parts, *SECTIONS, *(self.reading.errors if self.is_checked else ())}
         return [(name, self.errors_of(name)) for name in sorted(names)]
 
     @cached_property
     def mistakes(self) -> list[Mistake]:
-        """All that is wrong, in the order of the page."""
+        """Return all errors in the order of the page, if the form was checked."""
         return mistakes_of(self.reading) if self.is_checked else []
 
     @cached_property
@@ -94,7 +94,7 @@ class Shown:
 
     @cached_property
     def preview(self) -> Preview | None:
-        """None while the times cannot be told."""
+        """Return the upcoming times, or None if they cannot be computed."""
         spec, schedule = self.reading.times.readable, self.reading.schedule
         if spec is None or (self.is_partial and spec.is_manual):
             return None
@@ -110,14 +110,14 @@ class Shown:
 
     @property
     def sentence(self) -> str:
-        """What starts it, as far as that can be read."""
+        """Describe what starts the schedule, as far as the rules can be read."""
         spec = self.reading.times.readable
         topics = Tags().to_python(self.reading.data.get("topics", ""))
         return in_words(spec, topics) if spec else ""
 
     @property
     def is_partial(self) -> bool:
-        """The preview is of those rules alone that can be read."""
+        """Return whether the preview leaves out rules that cannot be read."""
         return self.reading.times.spec is None
 
     @property
@@ -153,12 +153,12 @@ class Shown:
 
     @property
     def lanes(self) -> list[list[str]]:
-        """The plan: groups one after the other."""
+        """Return the names of the steps of each group, in the order of the plan."""
         return [[card.name or "?" for card in group] for group in self.cards]
 
     @property
     def is_long(self) -> bool:
-        """A plan whose steps are opened one by one."""
+        """Return whether the plan is so long that its steps are opened one by one."""
         return len(self.reading.steps) > MOST_OPEN
 
     @cached_property

@@ -18,9 +18,9 @@ from text.numbers import whole_number
 from .data import count_of, put_count
 
 PREFIX = "steps"
-# Forms of steps that were removed count as well.
+# Forms of removed steps count as well.
 MOST_FORMS = 2 * MAX_STEPS
-# More steps than these are folded and opened one by one.
+# In a longer plan, steps are folded and opened one by one.
 MOST_OPEN = 4
 Steps = inlineformset_factory(
     Schedule, Step, form=StepForm, formset=StepFormSet, max_num=MAX_STEPS, absolute_max=MOST_FORMS
@@ -28,7 +28,7 @@ Steps = inlineformset_factory(
 
 
 def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
-    """Return the data of a formset with these steps, folded."""
+    """Return the formset data of these steps, which are all folded."""
     data: Sent = {}
     for number, step in enumerate(steps):
         rest = {name: value for name, value in step.items() if name != "index"}
@@ -38,7 +38,7 @@ def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
 
 
 def formset_of(data: QueryDict, schedule: Schedule | None) -> Any:
-    """Return the checked formset; steps that are wrong, opened or few are unfolded in its data."""
+    """Return the validated formset, with opened steps, faulty steps and those of a short plan unfolded."""
     formset = _checked(data, schedule)
     is_short = len(formset.step_forms) <= MOST_OPEN
     folded = [form for form in formset.step_forms if form.is_folded]
@@ -58,7 +58,7 @@ def _checked(data: QueryDict, schedule: Schedule | None) -> Any:
 
 
 def indices_of(data: QueryDict) -> dict[int, int]:
-    """Return the index of each step by the number of its form."""
+    """Return the index of each step, by the number of the step's form."""
     count = min(count_of(data, PREFIX), MOST_FORMS)
     numbers = [number for number in range(count) if not data.get(f"{PREFIX}-{number}-DELETE")]
     return {number: whole_number(data.get(_index(number), ""), digits=9) or 0 for number in numbers}

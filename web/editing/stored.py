@@ -1,4 +1,4 @@
-"""Schedules as data of the editor's forms: a stored one, a copy, or a new one."""
+"""The data of the editor's forms for a stored schedule, for a copy, or for a new schedule."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .data import take
 from .definition import DefinitionForm
 from .steps import PREFIX, data_of_steps
 
-# The runs left when the form was opened.
+# The name of the field that keeps the number of runs left when the form was opened.
 REMAINING = "initial-remaining"
 
 
 def data_of_schedule(schedule: Schedule) -> QueryDict:
-    """Return the schedule as stored; `token` and `seen` tell later what others have changed meanwhile."""
+    """Return the data of a stored schedule. `token` and `seen` serve to detect changes by others."""
     data = _own_data(schedule)
     data["token"], data["seen"] = str(schedule.token), str(newest_record(schedule))
     put(data, rules_data(schedule.spec, schedule.calendars))
@@ -38,14 +38,14 @@ def data_of_copy(schedule: Schedule) -> QueryDict:
 
 
 def data_of_new() -> QueryDict:
-    """Return a new schedule in the time zone of the person who makes it."""
+    """Return the data of a new schedule in the user's time zone."""
     data = _own_data(Schedule())
     data["time_zone"] = timezone.get_current_timezone_name()
     return data
 
 
 def take_theirs(data: QueryDict, part: str, schedule: Schedule) -> None:
-    """Replace one part with what is stored; the rest stays as it was typed."""
+    """Replace one part of the data with the stored version, and keep the rest as typed."""
     theirs = data_of_schedule(schedule)
     if part == "steps":
         take(data, f"{PREFIX}-", theirs)

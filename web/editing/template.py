@@ -1,4 +1,4 @@
-"""The form of a task template as its page shows it."""
+"""The form of a task template, as its page shows it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .places import undefined_secrets
 
 
 class TemplatePage:
-    """A template's form; its errors are shown once it is checked."""
+    """The form of a template. Its errors are shown once it has been checked."""
 
     def __init__(self, data: Any, *, template: TaskTemplate | None, is_checked: bool) -> None:
         self.template, self.is_checked = template, is_checked
@@ -48,7 +48,7 @@ class TemplatePage:
         return undefined_secrets([self.form.instance])
 
     def save(self, *, initiator: Initiator, now: datetime, may: May) -> TaskTemplate | None:
-        """Save the template; None if something is wrong, which the form then says."""
+        """Save the template; return None if there are errors, which the form shows, or a conflict."""
         if not self.form.is_valid():
             return None
         by: dict[str, Any] = {"initiator": initiator, "now": now, "may": may}
@@ -69,7 +69,7 @@ class TemplatePage:
         return None
 
     def _overtaken(self, conflict: Conflict) -> Overtaken:
-        """Keep what was typed, on top of the newest version: saving it again is a decision."""
+        """Describe the conflict and rebase the form on the newest version; saving again replaces it."""
         stored = TaskTemplate.objects.get(pk=self.form.instance.pk)
         self.form.data = self.form.data.copy()
         self.form.data["version"] = str(conflict.token)

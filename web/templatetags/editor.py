@@ -35,7 +35,7 @@ def complaints(context: Any, name: str) -> dict[str, Any]:
 
 
 def control(bound: forms.BoundField, *, is_wrong: bool) -> SafeString:
-    """Draw a widget without its template: a plan has hundreds of fields."""
+    """Draw a widget without its template, which is too slow for the hundreds of fields of a plan."""
     described = [f"help-{bound.html_name}"] if bound.help_text else []
     attrs: dict[str, Any] = {
         "name": bound.html_name,
@@ -69,7 +69,7 @@ def _options(choices: Any, value: Any) -> SafeString:
 
 
 def _attributes(attrs: Mapping[str, Any]) -> SafeString:
-    """Write attributes: True without a value, False and None not at all."""
+    """Render attributes. True is rendered without a value; False and None are left out."""
     named = [(name, value) for name, value in attrs.items() if not isinstance(value, bool | None)]
     alone = [(name,) for name, value in attrs.items() if value is True]
     return format_html("{}{}", format_html_join("", ' {}="{}"', named), format_html_join("", " {}", alone))

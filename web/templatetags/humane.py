@@ -27,7 +27,7 @@ def up_to(number: int, most: int) -> str:
 
 @register.filter
 def percent(part: float | None) -> str:
-    """Return a percentage; only a part of 1 becomes 100 %."""
+    """Return a percentage. Only 1 becomes 100 %; smaller parts are never rounded up to it."""
     if part is None:
         return words.NOTHING
     return f"{min(part * 100, 99.9):.1f} %" if part < 1 else "100 %"
@@ -42,7 +42,7 @@ def split(text: str) -> list[str]:
 def clock_of(at: datetime, zone: tzinfo) -> SafeString:
     """Return a short time for lists, in the user's zone, with seconds only if they are not zero.
 
-    The title has the exact time, also in the schedule's zone if that differs.
+    The title shows the exact time, and also the time in the schedule's zone if that differs.
     """
     local = timezone.localtime(at)
     shown = f"{local:%a %d %b %H:%M:%S}" if local.second else f"{local:%a %d %b %H:%M}"

@@ -30,13 +30,13 @@ register.filter("span", words.span)
 
 @register.filter
 def moment(at: datetime | None) -> SafeString:
-    """Return a relative time, such as “in 4 min”, kept current by the page, with the exact time as title."""
+    """Return a relative time, such as “in 4 min”, kept current by the page; the title is the exact time."""
     return words.moment(at, now=clock.now())
 
 
 @register.filter
 def on_clock(at: datetime | None, zone: tzinfo | None = None) -> SafeString:
-    """Return the time in the user's zone; the title has it in the schedule's zone, if that differs."""
+    """Return the time in the user's zone; the title shows it in the schedule's zone, if that differs."""
     if at is None:
         return SafeString(words.NOTHING)
     there = words.exact(at, zone) if zone and str(zone) != timezone.get_current_timezone_name() else ""
@@ -52,7 +52,7 @@ def as_json(value: Any) -> str:
 
 @register.inclusion_tag("web/_operations.html", takes_context=True)
 def operations(context: Any, target: Model, only: str = "", first: str = "") -> dict[str, Any]:
-    """Show the operations that the user may perform, or `only` some; `first` names the primary button."""
+    """Show buttons for the user's operations on `target`, or `only` some; `first` is the primary button."""
     request: HttpRequest = context["request"]
     wanted = only.split()
     found = [(o, url) for o, url in operations_of(request, target) if not wanted or o.name in wanted]
@@ -86,7 +86,7 @@ def in_admin(context: Any, target: Model) -> SafeString | str:
     if not (user.is_staff and user.has_perm(f"{meta.app_label}.view_{meta.model_name}")):
         return ""
     url = reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[quote(target.pk)])
-    return format_html('<a class="button" href="{}">In the admin</a>', url)
+    return format_html('<a class="button" href="{}">Open in admin</a>', url)
 
 
 @register.inclusion_tag("web/_field.html")
@@ -108,6 +108,6 @@ def _with_back(url: str, request: HttpRequest) -> str:
 
 
 def _here(request: HttpRequest) -> str:
-    """Return the address of the page, also when only a part is requested."""
+    """Return the address of the page, even if only a part of the page is requested."""
     shown_on = request.htmx.current_url_abs_path if is_htmx(request) else None  # type: ignore[attr-defined]
     return shown_on or request.get_full_path()

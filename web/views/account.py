@@ -36,7 +36,7 @@ class Login(LoginView):
         return super().get(request, *args, **kwargs)
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """Remember the browser's own time zone, unless another was chosen."""
+        """Remember the browser's own time zone, unless the user has chosen one before."""
         answer = super().form_valid(form)
         zone = self.request.POST.get("time_zone", "")
         if chosen_zone(self.request) is None and zone in time_zones():
@@ -47,7 +47,7 @@ class Login(LoginView):
 class TimeZoneForm(forms.Form):
     time_zone = forms.ChoiceField(
         choices=lambda: [(zone, zone) for zone in time_zones()],
-        help_text="Pages show and read times in this time zone. Schedules keep their own.",
+        help_text="Pages use this time zone for all times, shown or entered. Schedules keep their own.",
         error_messages={"invalid_choice": "Choose a time zone from the list, such as Europe/London."},
     )
 
@@ -78,7 +78,7 @@ def password(request: HttpRequest) -> HttpResponse:
         context = {"title": "Change your password", "form": form, "tokens": living.count()}
         return render(request, "web/password.html", context)
     form.save()
-    # All other browsers are signed out; this one goes on.
+    # All other browsers are signed out; this one stays signed in.
     update_session_auth_hash(request, form.user)
     messages.success(request, "Your password has been changed.")
     return redirect("web:home")

@@ -37,7 +37,7 @@ CHANGES = "changes"
 REACH = 50_000
 MOST_PARTS = 200
 REASONS_SECONDS = 15
-# The condition of the partial index; SQLite uses the index only for the same text.
+# The condition of the partial index. SQLite uses the index only if the text is the same.
 OPEN = "('pending', 'in_progress')"
 UNREAD = ("traceback", "result", "details")
 # The URL names of the pages of targets.
@@ -130,17 +130,17 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _find_activities(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Activity]:
-    """Find a page of activities: by index for open ones or one target, else by searching back."""
+    """Find a page of activities: through an index for open ones or for one target, else by searching back."""
     rows = Activity.objects.seen_by(request.user.has_perm).defer(*UNREAD).filter(_condition(wanted))
     if not wanted:
-        # Workflows that look for work every few seconds would fill the list with runs that found none.
+        # Workflows that look for work every few seconds would fill the list with runs that found nothing.
         idle = Q(target_type=HandlerStep.name, message=NOTHING_TO_DO)
         return look_back(request, rows.exclude(idle), by="created_at", reach=REACH)
     if wanted.get("status") in Activity.OPEN:
         rows = rows.filter(RawSQL(f"status IN {OPEN}", [], output_field=BooleanField()))  # noqa: S611
     is_of_one = {"target_type", "target_id"} <= wanted.keys()
     if is_of_one:
-        # Attempts of steps have keys of their own; what else there is about a target has an index.
+        # Leave out attempts of steps, which have a task key. The other activities of a target have an index.
         rows = rows.filter(task_key=None)
     is_indexed = wanted.keys() == {"idle"} or is_of_one or wanted.get("status") in Activity.OPEN
     if is_indexed and not {"since", "until"} & wanted.keys():
@@ -239,14 +239,14 @@ class LiveActivity:
 
     @property
     def version(self) -> str:
-        """Return the version; while pending it changes every few seconds, as the reason may."""
+        """Return the version. It changes every few seconds while pending, because the reason can change."""
         row, told = self.row, [(each.pk, each.status) for each in self.chain]
         age = int(self.now.timestamp() / REASONS_SECONDS) if row.status == Activity.Status.PENDING else 0
         task = self.task and (self.task.status, self.task.cancel_requested_at, self.task.priority)
         return version_of(row.status, row.progress_done, row.message, task, age, told)
 
     def context(self) -> dict[str, Any]:
-        """Return the context of the part that polls."""
+        """Return the context of the polling part of the page."""
         row, task = self.row, self.task
         return {
             "activity": row,
@@ -263,7 +263,7 @@ class LiveActivity:
 
 
 def _tasks(row: Activity) -> QuerySet[WorkerTask]:
-    """Select the task of the attempt, while it is in the queue."""
+    """Select the task of the attempt, if it is still in the queue."""
     if row.is_final or row.task_key is None:
         return WorkerTask.objects.none()
     tasks = WorkerTask.objects.filter(activity=row.pk).select_related("execution", "worker")
@@ -285,7 +285,7 @@ def _runs(row: Activity) -> QuerySet[Run]:
 
 
 def target_url(activity: Activity) -> str:
-    """Return the address of the target's page; empty for steps, whose page is the activity's own."""
+    """Return the address of the target's page; empty for steps, which have no page of their own."""
     if named := NAMED.get(activity.target_type):
         known: Workflow | Topic | None = named.objects.filter(pk=activity.target_id).first()
         return known.get_absolute_url() if known else ""

@@ -31,7 +31,7 @@ NewCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("name
 EditCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("description", "excluded"))
 ABOUT = (
     "A calendar lists times at which schedules do not run, such as public holidays or a maintenance window. "
-    "Schedules name it under “Except”."
+    "To use a calendar, name it in a schedule under “Except”."
 )
 
 operating.register(SharedCalendar, view_permission="schedules.view_sharedcalendar")

@@ -35,7 +35,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @page("schedules.add_schedule")
 def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
     if not request.user.has_perm("schedules.view_schedule"):
-        raise PermissionDenied("This needs the permission “schedules.view_schedule”.")
+        raise PermissionDenied("This page requires the permission “schedules.view_schedule”.")
     original = get_object_or_404(Schedule, pk=pk)
     return _show(request, Shown(_read(data_of_copy(original), None), is_checked=False))
 
@@ -44,7 +44,7 @@ def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
 def edit(request: HttpRequest, pk: int) -> HttpResponse:
     schedule = get_object_or_404(Schedule, pk=pk)
     if schedule.status == Schedule.Status.CLOSED:
-        messages.error(request, f"“{schedule}” is closed: it cannot be changed any more.")
+        messages.error(request, f"“{schedule}” is closed, so it can no longer be changed.")
         return HttpResponseRedirect(schedule.get_absolute_url())
     if request.method == "POST":
         return _answer(request, schedule)
@@ -82,7 +82,7 @@ def _save(request: HttpRequest, data: QueryDict, schedule: Schedule | None) -> H
         except Conflict as conflict:
             assert schedule is not None
             schedule.refresh_from_db()
-            # Saving again is a decision: the page now shows what the others did.
+            # The page now shows what others changed, so that saving again is a deliberate decision.
             reading = _read(reconciled(reading, token=conflict.token), schedule)
     if saved is None:
         return _show(request, Shown(reading, is_checked=True))

@@ -39,7 +39,7 @@ TABS = {
 FOR_READERS = ("output", "items", "data", "audit")
 MOST_ATTEMPTS = 1_000
 MOST_AUDITED = 100
-# Several steps may have the same long input.
+# A limit for each step, because several steps may have the same long input.
 MOST_INPUT = 20_000
 # A running bar is redrawn once it has grown by this factor.
 GROWTH = 1.03
@@ -78,10 +78,10 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(VIEW)
 def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
-    """Answer the polling part of the page with one query while nothing has changed.
+    """Return the polling part of the page, with one query while nothing has changed.
 
-    The request repeats the usual duration, and the plan is not needed. Why steps are pending is looked
-    up only after a change, and every few seconds.
+    The request repeats the usual duration, and the plan is not read. The reasons why steps are pending are
+    looked up only after a change, and every few seconds.
     """
     attempts = list(
         Activity.objects.filter(parent__in=Execution.objects.filter(pk=pk).values("activity"))
@@ -108,7 +108,7 @@ def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(READ)
 def execution_output(request: HttpRequest, pk: int) -> HttpResponse:
-    """Answer with the lines written since the last request."""
+    """Return the lines written since the last request."""
     status, root = _status_and_root(pk)
     attempts = with_last_lines(attempts_of(root)).order_by("pk")[:MOST_ATTEMPTS]
     return follow(request, list(attempts), is_final=status != Execution.Status.IN_PROGRESS)
@@ -148,7 +148,7 @@ def _live(
     tab: str,
     usual: timedelta | None,
 ) -> dict[str, Any]:
-    """Return the context of the part that polls."""
+    """Return the context of the polling part of the page."""
     now = clock.now()
     progress = ExecutionProgress.of(attempts)
     timing = Timing(row.started_at, row.finished_at, usual, now)
@@ -190,7 +190,7 @@ def _pending(row: Execution, attempts: Sequence[Activity], now: datetime) -> dic
     """Return what pending steps wait for, by line."""
     if not any(each.status == Activity.Status.PENDING for each in attempts):
         return {}
-    # Tasks that have started and wait report the reason themselves.
+    # Tasks that have started and are waiting report the reason themselves.
     unclaimed = WorkerTask.objects.unclaimed().filter(execution=row.pk, begun_at=None)
     tasks = list(unclaimed.select_related("worker", "execution").defer("execution__plan"))
     later = [each for each in tasks if each.failures + each.crashes and each.available_at > now]
@@ -214,7 +214,7 @@ def _groups(
 
 
 def _version(row: Execution, attempts: Sequence[Activity], now: datetime) -> str:
-    """Return the version; while steps are pending it changes every few seconds, as the reasons may."""
+    """Return the version. It changes every few seconds while steps are pending, as the reasons can change."""
     told = [
         (each.pk, each.status, each.progress_done, each.progress_total, each.message) for each in attempts
     ]

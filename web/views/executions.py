@@ -73,7 +73,7 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _find_executions(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Execution]:
-    """Find a page of executions: by index for one schedule or running ones, else by searching back."""
+    """Find a page of executions: by index for one schedule or running ones, otherwise by searching back."""
     rows = Execution.objects.with_progress().select_related("activity", "occurrence", "schedule")
     rows = rows.defer("activity__traceback", "activity__result", "activity__details", "plan", "last_result")
     rows = rows.filter(_condition(wanted))
@@ -116,7 +116,7 @@ def _row(execution: Any) -> dict[str, Any]:
 
 
 def states(execution: Execution, *, has_successes: bool) -> list[str]:
-    """Return the states that its badges show."""
+    """Return the states that the execution's badges show."""
     is_partial = execution.status == Execution.Status.FAILED and has_successes
     is_late = execution.is_late(clock.now())
     has_warnings = execution.activity.status == Activity.Status.COMPLETE_WITH_WARNING

@@ -59,7 +59,7 @@ def new(request: HttpRequest) -> HttpResponse:
     made = save(form, lambda given: Limit.objects.define(**given, initiator=by, now=now))
     if made is None:
         return _form(request, form, title="New limit")
-    messages.success(request, f"“{made}” is limited to {made.size}.")
+    messages.success(request, f"Created the limit “{made}” of size {made.size}.")
     return redirect(made)
 
 
@@ -79,7 +79,9 @@ def _edit(request: HttpRequest, found: Limit, given: dict[str, Any]) -> Limit:
 
 
 def _form(request: HttpRequest, form: Any, *, title: str, limit: Limit | None = None) -> HttpResponse:
-    about = "How many tasks with this key may run at once, on all workers. Running tasks are not stopped."
+    about = (
+        "How many tasks with this key can run at once on all workers. A change does not stop running tasks."
+    )
     context = {"title": title, "about": about, "form": form, "target": limit, "list": "web:limits"}
     return render(request, "web/form.html", context)
 

@@ -43,7 +43,7 @@ class QueueFilters(forms.Form):
 
 @page(VIEW)
 def queue(request: HttpRequest) -> HttpResponse:
-    """Show the queue; reasons for waiting are refreshed when a task has moved, and every few seconds."""
+    """Show the queue. The reasons for waiting are refreshed after a change, and every few seconds."""
     queue_page = QueuePage.of(request)
     if not is_asked_by(request, "rows"):
         context = {"title": "Queue", **queue_page.context(request), "pools": _pools()}
@@ -100,7 +100,7 @@ class QueuePage:
 
 
 def _skipped(request: HttpRequest) -> int:
-    """Read how many tasks to skip: the queue changes quickly, so pages count from its front."""
+    """Return how many tasks to skip. Pages count from the front of the queue, because it changes quickly."""
     return min(whole_number(request.GET.get("skip", ""), digits=9) or 0, 1_000)
 
 

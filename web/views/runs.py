@@ -85,7 +85,7 @@ def _workflow(slug: str) -> tuple[Workflow, list[Handler]]:
 def _find_runs(
     request: HttpRequest, workflow: Workflow, handlers: Sequence[Handler], wanted: dict[str, Any]
 ) -> Pages[Run]:
-    """Find a page of runs: by index without filters, else by searching back."""
+    """Find a page of runs: through an index if there are no filters, else by searching back."""
     rows = runs_of(workflow.pk)
     if not wanted:
         return newest_first(request, rows, within="workflow_id")
@@ -190,7 +190,7 @@ def _events() -> Any:
 
 
 def _tries(row: Run) -> str:
-    """Return in words how often the run failed in which way since the last intervention."""
+    """Describe how often the run has failed in each way since a person last resolved it."""
     ways = {"transient": "transient failures", "reconciled": "reconciliations"}
     ways |= {"crashes": "lost workers", "fixes": "fixes"}
     counts = [(way, getattr(row, name)) for name, way in ways.items()]

@@ -112,7 +112,7 @@ def find(pk: int) -> Schedule:
 
 
 def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
-    """Return the context of the head that all pages of a schedule share."""
+    """Return the context of the header that all pages of a schedule share."""
     verbs = [
         (verb, _url_of(request, verb, schedule)) for verb, _ in operating.operations_of(request, schedule)
     ]
@@ -153,9 +153,9 @@ def policies(schedule: Schedule) -> list[tuple[str, str]]:
     told = [("Overlap policy", schedule.get_overlap_display())]
     told += [(name, duration_words(seconds)) for name, seconds in lengths.items() if seconds]
     if schedule.catch_up_seconds is None:
-        told.append(("Catch-up window", "unlimited: a time starts however late it is"))
+        told.append(("Catch-up window", "unlimited: a run starts no matter how late it is"))
     if schedule.catch_up_seconds == 0:
-        told.append(("Catch-up window", "none: a late time does not start"))
+        told.append(("Catch-up window", "none: a late run does not start"))
     told.append(("On failure", registry.failure_policies.get(schedule.on_failure, schedule.on_failure)))
     if schedule.pause_on_failure:
         failures, among = schedule.failures_to_pause, schedule.failures_among
@@ -168,7 +168,7 @@ def _ran(schedule: Schedule) -> list[history.Ran]:
 
 
 def _now_context(schedule: Schedule, ran: list[history.Ran], now: datetime) -> dict[str, Any]:
-    """Return the context of the part that polls."""
+    """Return the context of the polling part of the page."""
     rows = running_of(schedule, ran, now=now)
     ended = [each for each in ran if each.finished_at is not None][:RESULTS_SHOWN]
     usual = history.usual_duration(ran)
@@ -188,7 +188,7 @@ def _upcoming(schedule: Schedule, now: datetime) -> Any:
     try:
         return schedule.upcoming(TIMES_SHOWN, now=now)
     except Refused:
-        return []  # its spec is broken, which the page says
+        return []  # the spec is broken, which the page shows
 
 
 def _notes(schedule: Schedule) -> tuple[str, ...]:

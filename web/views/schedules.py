@@ -73,7 +73,7 @@ class Row:
 
     @property
     def failures(self) -> str:
-        """Return a warning if the last runs failed, else an empty text."""
+        """Return a warning if the last run or runs failed, else an empty text."""
         count = self.schedule.failures_in_a_row
         return f"{count} failures in a row" if count > 1 else "last run failed" if count else ""
 
@@ -96,7 +96,7 @@ def schedules(request: HttpRequest) -> HttpResponse:
 
 @page(VIEW)
 def schedules_part(request: HttpRequest) -> HttpResponse:
-    """Answer the polling rows; bars are drawn only after a change."""
+    """Return the polling rows; draw their bars only after a change."""
     asked, now = ScheduleFilters.read(request.GET), clock.now()
     found = _find_schedules(asked, now)
     if request.GET.get("version") == _version(found, now):
@@ -120,7 +120,7 @@ def _list_context(
 
 
 def _address(request: HttpRequest, number: int) -> str:
-    """Return the address of a page of the list, also when only the rows are requested."""
+    """Return the address of a page of the list, even if only the rows are requested."""
     _, _, query = address(request, page=number if number > 1 else "", version="").partition("?")
     return f"{reverse('web:schedules')}?{query}" if query else reverse("web:schedules")
 
@@ -149,7 +149,7 @@ def _rows(found: list[Schedule], now: datetime) -> list[Row]:
 
 
 def _version(found: list[Schedule], now: datetime) -> str:
-    """Return the version; starts change counters, and ends change outcomes."""
+    """Return the version. Starts of executions change the counters in it, and ends change the outcomes."""
     return version_of(
         [
             (

@@ -84,7 +84,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _form(request: HttpRequest, found: TaskTemplate | None) -> HttpResponse:
-    """Every button sends the whole form; only “Save” stores anything."""
+    """Handle the form. Every button sends the whole form; only “Save” stores anything."""
     if request.method != "POST":
         return _show(request, TemplatePage(None, template=found, is_checked=False))
     is_save = request.POST.get("do", "save") == "save"
@@ -125,7 +125,7 @@ def _show(request: HttpRequest, shown: TemplatePage) -> HttpResponse:
 
 
 def _found(request: HttpRequest) -> QuerySet[TaskTemplate]:
-    # Counted by index for each template: a join would go through the steps of all schedules.
+    # Count through an index for each template; a join would read the steps of all schedules.
     steps = Step.objects.filter(template=OuterRef("pk")).exclude(schedule__status="closed")
     users = (
         steps.order_by().values("template").annotate(count=Count("schedule", distinct=True)).values("count")

@@ -26,8 +26,8 @@ from web.saving import save
 SEE_ALL, REVOKE_ALL = "api.view_apitoken", "api.change_apitoken"
 LIVES = {"30": "30 days", "90": "90 days", "365": "1 year", "": "Never"}
 ABOUT = (
-    "A token lets a program call the API in your name. Its scopes limit what the program may do, and it "
-    "never may do more than you."
+    "A token lets a program call the API on your behalf. The scopes of the token limit what the program can "
+    "do. It can never do more than you can."
 )
 
 

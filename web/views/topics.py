@@ -95,7 +95,7 @@ def _events(**wanted: Any) -> QuerySet[Event]:
 
 
 def _find_events(request: HttpRequest, row: Topic, wanted: dict[str, Any]) -> Pages[Event]:
-    """Find a page of events: by index for all or pending ones, else by searching back."""
+    """Find a page of events: through an index for all or pending ones, else by searching back."""
     rows = _events(topic=row)
     if not wanted or wanted == {"status": Event.Status.PENDING}:
         return newest_first(request, rows.filter(**wanted), key="seq")

@@ -32,7 +32,7 @@ MOST_SHOWN = 500
 NAMES_SHOWN = 20
 DELIVERIES_SHOWN = 10
 CHANGES_SHOWN = 10
-# The page of a delivery polls while its next attempt is this soon.
+# The page of a delivery polls if the next attempt is due within this time.
 SOON = timedelta(minutes=10)
 ABOUT = (
     "Endpoints are web addresses that JIM notifies when something completes, fails, is late or is lost. "

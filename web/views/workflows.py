@@ -128,7 +128,7 @@ class WorkflowOverview:
 
     @property
     def is_due(self) -> bool:
-        """Tell whether a handler is due now."""
+        """Return whether a handler is due now."""
         return any(at <= self.now for at in self._times)
 
     @property
@@ -139,7 +139,7 @@ class WorkflowOverview:
 
     @property
     def did(self) -> list[Run]:
-        """Return the last committed runs; one that found nothing to do only without others."""
+        """Return the last committed runs that did something, or else the last committed run."""
         done = [run for run in self.recent if run.status == Status.COMMITTED]
         return [run for run in done if run.summary != words.NOTHING_TO_DO][:MOST_TOLD] or done[:1]
 

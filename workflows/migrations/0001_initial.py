@@ -352,9 +352,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "cursor",
-                    models.BigIntegerField(
-                        help_text="The number of the last event that became an occurrence."
-                    ),
+                    models.BigIntegerField(help_text="The number of the last event that was read."),
                 ),
                 (
                     "due_at",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a run commits. `state`: None keeps the old state."""
+    """The data that a run commits. If `state` is None, the old state is kept."""
 
     state: Any
     publications: Sequence[Publication]
@@ -51,7 +51,7 @@ def move_handler(run: Run, state: Any, *, now: datetime) -> str:
 
 
 def _move_cursors(run: Run) -> None:
-    """Let the consumer run again until it reserves nothing, also from events that it passed over before."""
+    """Let the consumer run again until it reserves nothing; each run sees all pending events again."""
     mine = Subscription.objects.filter(handler=run.handler_id)
     if not run.is_empty:
         mine.filter(cursor__gt=NEVER).rewind()

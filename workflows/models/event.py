@@ -31,7 +31,7 @@ MOST_COUNTED = 1_000
 
 @dataclass(frozen=True)
 class Publication:
-    """A validated event that is to be published."""
+    """A validated event, ready to be published."""
 
     topic: str
     message_id: str
@@ -40,14 +40,14 @@ class Publication:
 
     @classmethod
     def of(cls, topic: str, message_id: object, payload: Any = None, title: object = "") -> Publication:
-        """Validate the fields; raise ValidationError by field."""
+        """Validate the fields; raise ValidationError with the errors by field."""
         errors: dict[str, str] = {}
         if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
             errors["message_id"] = (
-                f"Must be a text of 1 to {LONGEST_ID} characters that identifies the event."
+                f"Must be a string with 1 to {LONGEST_ID} characters that identifies the event."
             )
         if not isinstance(title, str) or len(title) > LONGEST_TITLE:
-            errors["title"] = f"Must be a text of at most {LONGEST_TITLE} characters."
+            errors["title"] = f"Must be a string with at most {LONGEST_TITLE} characters."
         if why := _unstorable(payload):
             errors["payload"] = why
         if errors:
@@ -71,7 +71,7 @@ def _unstorable(payload: Any) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """How many events were new, got a new payload, or stayed unchanged as they were not pending."""
+    """Counts of events that were new, got a new payload, or did not change as they were not pending."""
 
     new: int = 0
     updated: int = 0
@@ -110,7 +110,7 @@ class TopicQuerySet(models.QuerySet["Topic"]):
     ) -> Published:
         """Publish all events or none.
 
-        Each topic stays locked until the commit, so that the order of its numbers is the order of commits.
+        Each topic stays locked until the commit, so that its numbers are in the order of commits.
         `awaken`: further workflows to wake in the same transaction. `by`: whom to record as the publisher.
         """
         from .trigger import EventTrigger
@@ -144,7 +144,7 @@ class TopicQuerySet(models.QuerySet["Topic"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def missing(self, *slugs: str) -> str:
-        """Name the first topic that does not exist, and the one that was probably meant; else empty."""
+        """Return which topic does not exist, with a suggestion, or an empty text if all of them exist."""
         known = set(self.filter(slug__in=slugs).values_list("slug", flat=True))
         missing = next((slug for slug in slugs if slug not in known), None)
         return (
@@ -245,7 +245,7 @@ class EventQuerySet(models.QuerySet["Event"]):
         return self.filter(status=literal(Event.Status.PENDING))
 
     def reserve(self, ids: Collection[int], *, run_id: int, topics: Iterable[int]) -> int:
-        """Reserve those events that are pending for the run, and return how many there were."""
+        """Reserve the given events that are still pending, and return how many were reserved."""
         free = self.pending().filter(topic__in=list(topics))
         taken = {"status": Event.Status.RESERVED, "reserved_by": run_id}
         with transaction.atomic(savepoint=False):
@@ -257,7 +257,7 @@ class EventQuerySet(models.QuerySet["Event"]):
         return reserved.update(status=Event.Status.PENDING, reserved_by=None, attempt=F("attempt") + 1)
 
     def consume(self, *, now: datetime) -> int:
-        """Mark events as consumed that started a schedule, in a topic without a consumer."""
+        """Mark pending events as consumed because they started a schedule and their topic has no consumer."""
         return self.pending().update(status=Event.Status.CONSUMED, settled_at=now)
 
     def settle(self, status: str, *, now: datetime) -> int:
@@ -324,7 +324,7 @@ class Event(models.Model):
         return reverse("web:event", args=[self.pk])
 
     def skip(self, note: str, *, initiator: Initiator, now: datetime) -> bool:
-        """Skip the event; return False if it is not pending any more."""
+        """Skip the event; return False if it is no longer pending."""
         with transaction.atomic():
             skipped = Event.objects.pending().filter(pk=self.pk)
             if not skipped.update(status=Event.Status.SKIPPED, settled_at=now):

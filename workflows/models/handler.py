@@ -103,7 +103,7 @@ class Handler(models.Model):
 
 class SubscriptionQuerySet(models.QuerySet["Subscription"]):
     def behind(self) -> SubscriptionQuerySet:
-        """Filter to those whose topic has events that the consumer has not seen."""
+        """Filter to subscriptions whose topic has events that the consumer has not seen."""
         return self.filter(cursor__lt=F("topic__last_seq"))
 
     def rewind(self) -> int:
@@ -115,7 +115,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
 
 
 class Subscription(models.Model):
-    """A consumer's topic, and the number of the last event that the consumer has seen."""
+    """A consumer's subscription to a topic, with the number of the last event that it has seen."""
 
     handler = models.ForeignKey(Handler, models.CASCADE, related_name="subscriptions")
     # One to one, so that each event is consumed once.

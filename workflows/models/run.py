@@ -37,7 +37,7 @@ class Run(models.Model):
     """One attempt of one handler. Its phase only goes forward; its status is independent of the phase."""
 
     class Effect(models.TextChoices):
-        """The outcome of the mutation; empty: none was tried."""
+        """The outcome of the mutation; empty if none was tried."""
 
         IN_FLIGHT = "in_flight", "Outcome unknown"
         APPLIED = "applied"
@@ -117,7 +117,7 @@ class Run(models.Model):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether the run reserved nothing."""
+        """Return whether the run reserved no events."""
         return not (self.prepare_result or {}).get("reserve")
 
     def chain(self) -> list[Run]:
@@ -158,7 +158,7 @@ class Run(models.Model):
         return line | {"schedule": "", "nominal_at": None, "limit_keys": limit_keys(line)}
 
     def start(self, now: datetime) -> None:
-        """Record that a worker has started the run, and how far its topics reach.
+        """Record that a worker has started the run, and the last event of each topic at this time.
 
         Events published from now on count as unseen. A run that continues with what an earlier attempt
         prepared keeps that attempt's snapshot.
@@ -235,7 +235,7 @@ class Run(models.Model):
     def stop(
         self, stop: Stop, error: BaseException | str, *, now: datetime, effect: str | None = None
     ) -> bool:
-        """Pause or fail the run in its phase; return False if it is not active any more."""
+        """Pause or fail the run in its phase; return False if it is no longer active."""
         text = error if isinstance(error, str) else failures.error_text(error)
         kind = "" if isinstance(error, str) else type(error).__name__
         values: dict[str, Any] = {
@@ -262,7 +262,7 @@ class Run(models.Model):
         return True
 
     def _has_new_code(self) -> bool:
-        """Tell whether new code was deployed since the run began."""
+        """Return whether new code was deployed since the run began."""
         deployed = Handler.objects.deployed().filter(pk=self.handler_id)
         return deployed.exclude(code_version=self.code_version).exists()
 
@@ -280,7 +280,7 @@ class Run(models.Model):
         }
 
     def crash(self, why: str, *, now: datetime) -> bool:
-        """Stop a run that no worker performs any more; the reset rules say where its next attempt begins."""
+        """Stop a run that no worker is performing; the reset rules say where its next attempt begins."""
         end = failures.stop(Status.CRASHED, self.tries, can_reconcile=False, now=now)
         if end.status == Status.FAILED_INTERNAL:
             why = f"{why}: crash loop, {end.tries.crashes} workers were lost"
@@ -291,7 +291,7 @@ class Run(models.Model):
         beginning = self.beginning
         Run.objects.filter(pk=self.pk, settled_at=None).update(settled_at=now, due_at=None, updated_at=now)
         following = Run(handler=self.handler, retry_of=self, phase=beginning.phase)
-        # The approval is for what had been prepared: an attempt that prepares again must ask again.
+        # The approval covers only the prepared result: an attempt that prepares again must ask again.
         following.is_approved = self.is_approved and self.status == Status.PAUSED_APPROVAL
         following.note = self.note
         for name in TRIES:
@@ -309,7 +309,7 @@ class Run(models.Model):
 
     @property
     def is_without_code(self) -> bool:
-        """Tell whether the run is stuck and its handler is gone, without a mutation of unknown outcome."""
+        """Return whether the run is stuck, its handler was removed, and no mutation is in flight."""
         return self.is_stuck and self.handler.is_stopped and self.effect != Run.Effect.IN_FLIGHT
 
     def settle_without_code(self, *, now: datetime) -> None:
@@ -368,7 +368,7 @@ class Run(models.Model):
     def reconcile(
         self, happened: bool, note: str, *, result: Any = None, initiator: Initiator, now: datetime
     ) -> None:
-        """Record whether the mutation happened, as a person found out."""
+        """Record a person's answer to the question whether the mutation happened."""
         values: dict[str, Any] = {"effect": Run.Effect.APPLIED if happened else Run.Effect.FAILED}
         if happened:
             values["mutation_result"] = clean_json(result)
@@ -381,7 +381,8 @@ class Run(models.Model):
         """Skip the mutation and its events, and continue with `next`."""
         if not self.may_skip:
             raise Refused(
-                f"Run {self.pk} has reserved no events, or its mutation was applied. Retry it instead."
+                f"Run {self.pk} cannot be skipped: it has reserved no events, or its mutation was already "
+                "applied or skipped. Retry the run instead."
             )
         self._resolve("skip", note, {"effect": Run.Effect.SKIPPED}, STUCK, initiator, now)
 
@@ -403,7 +404,7 @@ class Run(models.Model):
         initiator: Initiator,
         now: datetime,
     ) -> None:
-        """Resolve a stuck run once: a second answer is refused. The next attempt has all its tries again."""
+        """Resolve a stuck run, and reset its failure counts. Only the first answer is accepted."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
             values |= dict.fromkeys(TRIES, 0)
@@ -417,12 +418,12 @@ class Run(models.Model):
         self.refresh_from_db()
 
     def _unchanged(self, statuses: Sequence[Status]) -> RunQuerySet:
-        """Filter to this run if it was not written since it was read, so that the first answer counts."""
+        """Filter to this run if it has not changed since it was read; only the first answer counts."""
         stuck = Run.objects.stuck().filter(pk=self.pk, status__in=statuses)
         return stuck.filter(effect=self.effect, updated_at=self.updated_at)
 
     def fix(self, *, now: datetime) -> bool:
-        """Begin the next attempt at once, after the cause of the failure was removed."""
+        """Begin the next attempt immediately, after the cause of the failure was removed."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
             mine = Run.objects.stuck().filter(pk=self.pk, status=Status.FAILED_LOGIC, due_at=None)

@@ -22,7 +22,7 @@ SYSTEM = Initiator.system("workflows")
 
 class RunQuerySet(models.QuerySet["Run"]):
     def active(self) -> RunQuerySet:
-        """Filter to active runs, by the index of open runs: a workflow may have millions of settled ones."""
+        """Filter to active runs through the index of open runs: there may be millions of settled runs."""
         return self.open().filter(status=Status.ACTIVE)
 
     def open(self) -> RunQuerySet:

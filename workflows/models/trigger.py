@@ -47,7 +47,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         own.behind().update(due_at=now)
 
     def hold(self, topics: Collection[Topic]) -> list[EventTrigger]:
-        """Lock the triggers of locked topics before any event is written, so that settling waits."""
+        """Lock the triggers of locked topics before any event is written, so that `settle` waits."""
         return list(self.filter(topic__in=topics).lock())
 
     def awaken(self, triggers: Sequence[EventTrigger], *, now: datetime) -> None:
@@ -64,7 +64,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         transaction.on_commit(lambda: start_soon(schedules), robust=True)
 
     def settle(self, schedule_id: int, *, now: datetime) -> None:
-        """Turn a slice of the new events into occurrences; the invoker decides on those."""
+        """Turn new events into occurrences, as far as there is room; the invoker then decides on them."""
         with transaction.atomic():
             [schedule] = Schedule.objects.lock_in_order([schedule_id])
             due = self.filter(schedule=schedule, due_at__isnull=False)
@@ -85,7 +85,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
             invoke_soon(ids, now=now)
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """Let triggers read on whose schedules have at most half of their share of events pending."""
+        """Let triggers continue if at most half of their schedule's share of events is pending."""
         waits = self.filter(schedule__in=schedule_ids, due_at=None).behind()
         waiting = dict(waits.values_list("pk", "schedule_id"))
         if not waiting:
@@ -100,7 +100,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
 
 
 def start_soon(schedule_ids: Sequence[int]) -> None:
-    """Settle and invoke at once; the next tick repeats what fails here."""
+    """Start schedules for new events immediately; the next tick repeats whatever fails here."""
     from database import clock
 
     for schedule_id in schedule_ids:
@@ -119,11 +119,11 @@ def share() -> int:
 
 
 class EventTrigger(models.Model):
-    """Starts a schedule with the events of a topic, as the schedule's definition says."""
+    """A topic whose events start a schedule, with the position up to which the topic was read."""
 
     schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="event_triggers")
     topic = models.ForeignKey(Topic, models.CASCADE, related_name="triggers")
-    cursor = models.BigIntegerField(help_text="The number of the last event that became an occurrence.")
+    cursor = models.BigIntegerField(help_text="The number of the last event that was read.")
     due_at = models.DateTimeField(
         null=True,
         blank=True,
@@ -143,7 +143,10 @@ class EventTrigger(models.Model):
         return f"{self.schedule} ← {self.topic}"
 
     def _settle(self, schedule: Schedule, now: datetime) -> None:
-        """Turn events into occurrences. Schedule and trigger are locked, so later events make it due."""
+        """Turn events into occurrences. The caller has locked the schedule and the trigger.
+
+        Events that are published later therefore make the trigger due again.
+        """
         room = self._room(schedule)
         events = list(self.topic.events.filter(seq__gt=self.cursor).order_by("seq").defer("payload")[:room])
         new = [event for event in events if event.status != Event.Status.SKIPPED]
@@ -164,7 +167,7 @@ class EventTrigger(models.Model):
         self.save(update_fields=["cursor", "due_at"])
 
     def _room(self, schedule: Schedule) -> int:
-        """Return how many more events may become occurrences now; the others wait in the topic."""
+        """Return how many more events can become occurrences now; the others wait in the topic."""
         pending = schedule.occurrences.buffered()
         held = pending.filter(source=Occurrence.Source.EVENT).count()
         return max(0, min(share() - held, int(settings.JIM_BUFFER_LIMIT) - pending.count()))

@@ -29,7 +29,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return self.filter(status=Workflow.Status.ACTIVE)
 
     def shown_as(self, status: str) -> WorkflowQuerySet:
-        """Filter by the status that people see, which `words.shown_status` tells of one workflow."""
+        """Filter by the status that is shown to people, as `words.shown_status` computes it."""
         from .run import Run
 
         if status in (Workflow.Status.PAUSED, Workflow.Status.STOPPED):
@@ -40,19 +40,19 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return self.active().filter(shown[status])
 
     def in_order_of_need(self) -> WorkflowQuerySet:
-        """Put those that need attention first, then sort by title."""
+        """Put workflows that need attention first, then sort by title."""
         urgent = Workflow.objects.shown_as("needs_attention").filter(pk=OuterRef("pk"))
         return self.order_by(Exists(urgent).desc(), "title", "pk")
 
     def due(self, now: datetime) -> WorkflowQuerySet:
-        """Filter to due workflows without an active run, which starts what follows when it ends."""
+        """Filter to due workflows without an active run. An active run starts the next one when it ends."""
         from .run import Run
 
         active_runs = Run.objects.active().filter(workflow=OuterRef("pk"))
         return self.active().filter(~Exists(active_runs), due_at__lte=now)
 
     def forgotten(self) -> WorkflowQuerySet:
-        """Filter to idle workflows with unseen events but without a due time, as a crash may leave them."""
+        """Filter to idle workflows that have unseen events but no due time, for example after a crash."""
         from .handler import Subscription
         from .run import Run
 
@@ -80,7 +80,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
 
 
 def start_soon(ids: Collection[int]) -> None:
-    """Start the next runs at once; the next tick repeats what fails here."""
+    """Start the next runs immediately; the next tick repeats whatever fails here."""
     from database import clock
 
     for pk in ids:
@@ -134,7 +134,7 @@ class Workflow(models.Model):
 
     @cached_property
     def can_run_now(self) -> bool:
-        """Tell whether `run_now` would be accepted. Cached; pages that know the answer set it."""
+        """Return whether `run_now` would be accepted. Cached; pages that know the answer set it."""
         from .run import Run
 
         is_open = Exists(Run.objects.open().filter(workflow=OuterRef("workflow")))
@@ -208,7 +208,7 @@ class Workflow(models.Model):
     def stop(self, *, initiator: Initiator, now: datetime) -> bool:
         """Stop a workflow that was removed from the code; an active run continues.
 
-        Return False if it was stopped before.
+        Return False if it was already stopped.
         """
         why = "The workflow was removed from the code."
         with transaction.atomic():
