@@ -1,4 +1,4 @@
-"""What can be asked, and done, of many tasks at once: the verbs of the queue."""
+"""Queries and operations on many tasks at once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         isolations: Collection[Isolation] = ("thread", "process"),
     ) -> bool:
-        """Whether a worker of these pools would get anything. What a full limit holds back is not ready."""
+        """Return whether a worker of these pools could claim a task; limits may hold back tasks."""
         ready = self.queued().filter(isolation__in=isolations)
         ready = ready.filter(pool__in=pools) if pools else ready
         reserved = Reservation.objects.filter(released_at=None).values("pool")
@@ -70,7 +70,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return unlimited.exists() or ripe.exists() or is_any_open(pools, isolations)
 
     def queued_later(self, *, pools: Sequence[str], now: datetime) -> datetime | None:
-        """When the next of the tasks that were delayed beyond this time will be ready."""
+        """Return when the next task that is delayed beyond `now` will be ready; None if there is none."""
         later = self.queued().filter(is_delayed=True, available_at__gt=now)
         later = later.filter(pool__in=pools) if pools else later
         at: datetime | None = later.aggregate(at=Min("available_at"))["at"]
@@ -87,17 +87,18 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         may: permissions.May = permissions.anything,
     ) -> list[uuid.UUID]:
-        """Single jobs without an execution, each one's activity is its root; returns their keys.
+        """Queue single jobs without an execution, each with an activity of its own; return their keys.
 
-        A request is a step, and may have a `position`, a time to be `available_at`, an `idempotency_key` (a
-        repeated request names the first one's job) and a `dedup_key` (skipped while its twin has not ended).
+        A request is a step. It can also have a `position`, a time `available_at`, an `idempotency_key` (a
+        repeated request returns the key of the first one's job) and a `dedup_key` (the job is skipped while
+        another one with this key has not ended).
         """
         return enqueue(self, requests, initiator=initiator, now=now, may=may)
 
     def requeue(
         self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime
     ) -> WorkerTask:
-        """Add the next attempt of a job whose row is gone. Its activity is unique, so one retry wins."""
+        """Queue another attempt of a job whose row is gone. Its activity is unique, so one retry wins."""
         return requeue(self, last, step, initiator=initiator, now=now)
 
     def claim(
@@ -112,8 +113,8 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     ) -> list[ClaimedTask]:
         """Claim ready tasks for a living worker: the first in order, at most as many as it has free seats.
 
-        Of tasks without a limit, so many more may be taken `ahead` of free seats. `clock` is asked again once
-        the claim has its locks, which may take long; without it, `now` is recorded.
+        Beyond the free seats, `ahead` is the number of tasks without a limit that can also be claimed. As
+        getting the locks can take long, `clock` is then asked for the time to record; without it, `now` is.
         """
         return claim(ClaimRequest(worker.pk, pools, now, seats, ahead or {}, clock))
 
@@ -125,48 +126,49 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         claims: Callable[[], ClaimRequest | None] = lambda: None,
     ) -> Finished:
-        """End attempts of one worker, and claim for the seats that this leaves, in one transaction.
+        """End attempts of one worker, and claim tasks for the seats that become free, in one transaction.
 
-        The fence is (id, attempt, worker): what another has taken over since changes nothing. `claims` is
-        asked for the free seats when the outcomes are written; without a request, nothing is claimed.
+        The fence is (id, attempt, worker): outcomes of tasks that another worker has taken over are ignored.
+        `claims` is called for the free seats once the outcomes are written; if it returns None, nothing is
+        claimed.
         """
         return finish(self, finishes, worker_id=worker_id, now=now, claims=claims)
 
     def release(self, tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
-        """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
+        """Return unstarted tasks to the queue as the same attempts, except those that are being cancelled."""
         return release(tasks, worker_id=worker_id)
 
     def abandon(self, task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
-        """End a task whose outcome the database refuses, as a last resort; its execution counts as stuck."""
+        """End a task whose outcome the database refuses, as a last resort. Its execution is then stuck."""
         return abandon(task, error, worker_id=worker_id, now=now)
 
     def recover(self, *, now: datetime) -> int:
-        """End the attempts of workers that are dead or gone, in the way a worker ends its own.
+        """End the attempts of workers that are dead or gone, in the same way as a worker ends its own.
 
-        Leave locked rows for later: a process that froze in the middle of a write stops no other.
+        Locked rows are left for later, so that a process that froze in the middle of a write blocks no other.
         """
         return recover(self, now=now)
 
     def cancel(self, *, now: datetime, kept: Collection[int] = ()) -> int:
-        """Close what has not started, flag what runs. The caller holds the lock of the execution.
+        """Close tasks that have not started, and flag running ones. The caller holds the execution's lock.
 
-        The lines that are `kept` go on.
+        Tasks of the lines in `kept` are left alone.
         """
         return cancel(self, now=now, kept=kept)
 
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
-        """Put these first, in this order, among what waits in their pool with the same priority."""
+        """Move these tasks, in this order, ahead of all others in their pool with the same priority."""
         with transaction.atomic():
-            # Found through their activities: the queue has no index of its own for that.
+            # Found through their activities, as the queue has no index on the key.
             found_ids = self.filter(activity__task_key__in=keys).values_list("pk", flat=True)
             named = self.filter(pk__in=list(found_ids))
-            # Transactions that end or advance their executions write to several of them, in no order.
+            # Transactions that end or advance these executions write to several tasks, in any order.
             executions = Execution.objects.filter(pk__in=set(named.values_list("execution_id", flat=True)))
             list(executions.lock().values_list("pk"))
             rows = {task.key: task for task in named.unclaimed().lock()}
             found = [rows[key] for key in dict.fromkeys(keys) if key in rows]
             if len({(task.pool, task.priority) for task in found}) > 1:
-                raise Refused("Only tasks of one pool and one priority can be put in order.")
+                raise Refused("Only tasks in the same pool and with the same priority can be reordered.")
             front = position_before_all(now)
             update_each(
                 self.model,

@@ -1,4 +1,4 @@
-"""Queued → closed, processing → asked to stop."""
+"""Cancel tasks: close those that have not started, and ask running ones to stop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def cancel(queue: WorkerTaskQuerySet, *, now: datetime, kept: Collection[int]) -> int:
-    """Close what has not started, flag what runs; lines that are `kept` go on."""
-    # Locked before they are told apart: a release in between would escape both writes.
+    """Close tasks that have not started, and flag running ones. Lines in `kept` are left alone."""
+    # Locked first: both writes would miss a task that is released in between.
     tasks = [task for task in queue.lock() if task.line not in kept]
     idle = [task for task in tasks if task.status != queue.model.Status.PROCESSING]
     queue.filter(pk__in=[task.pk for task in idle]).delete()
     for has_begun, told in (
         (False, "Cancelled before it started."),
-        (True, "Cancelled while it waited."),
+        (True, "Cancelled while it was waiting."),
     ):
         ids = [task.activity_id for task in idle if (task.begun_at is not None) == has_begun]
         Activity.objects.filter(pk__in=ids).close(status=Activity.Status.CANCELLED, message=told, now=now)

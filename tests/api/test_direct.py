@@ -81,7 +81,7 @@ def test_whoever_finds_no_seat_in_time_is_told_who_has_them() -> None:
 def test_a_second_request_for_the_same_seat_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
         assert not connection.in_atomic_block
-        raise direct.Busy("another direct request is waiting for the next seat of pool “default”")
+        raise direct.Busy("another direct request is already waiting for the next seat of pool “default”")
 
     monkeypatch.setattr(direct, "run", refuse)
     busy = Caller("Author").post("direct", body())

@@ -229,7 +229,7 @@ class TestProblems:
         run_until_idle()
         (activity,) = attempts(execution, "use")
         assert (
-            "the secret “token” does not exist any more; define it again, or change the step"
+            "the secret “token” no longer exists; define it again, or change the step"
             in activity.error
         )
 
