@@ -72,7 +72,7 @@ class Server:
         close_old_connections()
 
     def is_clean(self) -> bool:
-        """Return whether another function may run here: this one left no threads, children or settings.
+        """Return whether the child is clean: the function left no threads, processes or settings behind.
 
         The environment is not restored instead: a module that changed it on import is not imported again.
         """

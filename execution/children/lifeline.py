@@ -44,7 +44,7 @@ class Lifeline:
 
 
 def proven_dead() -> Iterator[tuple[uuid.UUID, Path]]:
-    """Yield workers of this data folder whose lock is free. Unlink the path once they are buried."""
+    """Yield workers of this data folder whose lock is free. Unlink the path once they are marked as dead."""
     for worker_id, path in _lifelines():
         if _is_free(path):
             yield worker_id, path

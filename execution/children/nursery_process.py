@@ -1,6 +1,6 @@
-"""A process behind `execution.children.nursery`: one thread, no database connection, nothing but children.
+"""The fork server behind `execution.children.nursery`: one thread, no database connection, only children.
 
-It is forked for every program, so it loads as little as it can.
+It is forked for every program, so it loads as little as possible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write outcomes to the database, by all means: none may leave its activity in progress."""
+"""Write outcomes to the database, whatever happens: no activity may stay in progress."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def finish(
 
 
 def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
-    """Return those whose outcome was not recorded, after COMMIT has reported an error."""
+    """Return the attempts whose outcome was not recorded, after COMMIT has reported an error."""
     rows = WorkerTask.objects.processing().filter(pk__in=[f.task.pk for f in finishes], worker=worker_id)
     held = set(rows.values_list("pk", "attempt"))
     return [f for f in finishes if (f.task.pk, f.task.attempt) in held]
 
 
 def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
-    """Record the outcome; if refused, a bare failure; if refused again, the least, on a new connection."""
+    """Record the outcome, or a bare failure if it is refused. If that is refused too, abandon the task."""
     try:
         with transaction.atomic():
             return WorkerTask.objects.finish([one], worker_id=worker_id, now=now).accepted

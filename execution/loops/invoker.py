@@ -268,7 +268,7 @@ def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
 
 
 def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], now: datetime) -> None:
-    """Announce the recent outcomes of failing schedules; receivers decide how many failures are too many."""
+    """Send the recent outcomes of schedules that had failures; receivers decide how many are too many."""
     new = Counter(each.schedule_id for each in ended if each.status in ("completed", "failed"))
     failed = {each.schedule_id for each in ended if each.status == "failed"}
     events = [
@@ -382,7 +382,7 @@ def _decide(
 
 
 def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now: datetime) -> datetime:
-    """Stop the executions that have to make way; return when, as one may have ended by itself after `now`.
+    """Stop the executions that have to make way; return the time, as one may have ended itself after `now`.
 
     They are locked in id order across schedules, as everywhere that several executions are locked.
     """
@@ -429,7 +429,7 @@ def _plan(
 
 
 def _events(occurrences: Sequence[Waiting]) -> dict[str, Mapping[str, Any]]:
-    """Return the events that ask for a start, by id as text, as in `initiator_id`."""
+    """Return the events that ask for a start. Their ids are text, as in `initiator_id`."""
     ids = {int(o.initiator_id) for o in occurrences if o.source == "event"}
     found = [source.events(ids) for source in registry.event_sources] if ids else []
     return {str(pk): event for each in found for pk, event in each.items()}

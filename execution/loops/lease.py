@@ -1,4 +1,4 @@
-"""Know how long a claimed attempt certainly belongs to the process that holds it.
+"""The lease: how long a claimed attempt certainly belongs to the process that holds it.
 
 Every process of a step imports this module, so it loads nothing else.
 """
@@ -31,7 +31,7 @@ class Lease:
         return uptime() < self.until
 
     def renew(self, *, asked_at: float, seconds: float) -> None:
-        """Renew the lease from `asked_at`, which was read before the statement that renews it was sent."""
+        """Renew the lease. It counts from `asked_at`, which is just before the database was asked."""
         self.asked_at = asked_at
         self.until = asked_at + seconds * CERTAIN_SHARE
 

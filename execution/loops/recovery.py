@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def bury_proven_dead(now: datetime) -> int:
-    """Mark workers of this data folder as dead whose process is gone, before their lease ends."""
+    """Mark workers of this data folder as dead if their process is gone, without waiting for their lease."""
     if orphans := lifeline.end_orphans():
         logger.warning("ended %d processes that outlived their worker: %s", len(orphans), orphans)
     buried = 0
@@ -31,9 +31,10 @@ def bury_proven_dead(now: datetime) -> int:
 
 
 def bury_expired(now: datetime) -> int:
-    """Mark workers as dead whose lease has ended, unless there was an outage of the schedulers themselves.
+    """Mark workers as dead if their lease has ended, unless the schedulers themselves were away.
 
-    After an outage, every lease has ended although the workers may be alive: they get another lease's time.
+    After an outage, every lease has ended although the workers may be alive, so they get the time of one more
+    lease to renew it.
     """
     outage = timedelta(seconds=settings.JIM_LEASE_SECONDS * 0.75)
     steady_since = Chore.objects.tick(outage=outage, now=now)

@@ -1,4 +1,4 @@
-"""The worker that this process is: its row in the database, its lease, and its heartbeats."""
+"""The registration of a worker process: its row in the database, its lease, and its heartbeats."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def prepare_connections() -> None:
 
 
 def _often(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """Ask for SQLite's lock every few milliseconds. SQLite itself would soon ask only ten times a second.
+    """Retry every few milliseconds while SQLite is locked. SQLite itself would soon retry only every 100 ms.
 
     A worker that has much to write releases the lock for only a millisecond or two at a time.
     """

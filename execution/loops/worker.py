@@ -150,7 +150,7 @@ class WorkerLoop:
             time.sleep(RETRY_SECONDS)
 
     def _reincarnate(self) -> None:
-        """Register again after this worker was marked as dead. Its steps run elsewhere now: end them here."""
+        """Register again after this worker was marked as dead; end its steps, as others have its tasks."""
         logger.error("worker %s was marked as dead; it ends its steps and registers again", self.worker.pk)
         for run in list(self.runs.values()):
             self.runs.interrupt(run, "lost")
@@ -199,13 +199,13 @@ class WorkerLoop:
         self.runs.withdrawn = []
 
     def _free_reserved_seats(self) -> None:
-        """Free the seats of direct requests whose process is gone, so that the queue needs no scheduler."""
+        """Free the seats of direct requests whose process is gone. The queue needs no scheduler for this."""
         if time.monotonic() - self.last_expiry > settings.JIM_LEASE_SECONDS / 12:
             self.last_expiry = time.monotonic()
             recovery.expire_reservations(clock.now())
 
     def _look_after(self) -> None:
-        """Ask steps to stop that were cancelled or taken away."""
+        """Ask steps to stop if they were cancelled or taken away."""
         if not self.runs:
             self.changed_at = None
             return

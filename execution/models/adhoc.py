@@ -162,7 +162,7 @@ def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = 
 
 @lru_cache(maxsize=256)
 def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
-    """Check a step without its config. The result is cached, as similar jobs come in thousands."""
+    """Check a step without its config. Results are cached, as thousands of similar jobs can be queued."""
     data = {name: value for name, _, value in frame}
     if unknown := sorted(set(data) - set(Step.FIELDS)):
         raise ValidationError(dict.fromkeys(unknown, "A job does not have this field."))
@@ -188,7 +188,7 @@ def check_own_steps(requests: Sequence[Any], may: permissions.May) -> None:
 
 
 def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the steps that the caller wrote, completed. A template used unchanged was written by others."""
+    """Return the steps that the caller wrote. A template that is used unchanged was written by others."""
     own = [each for each in requests if isinstance(each, Mapping) and _says_more(each)]
     templates = TaskTemplate.objects.needed_by(own)
     written = [

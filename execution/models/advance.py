@@ -43,7 +43,7 @@ class Standing(NamedTuple):
 
 
 def advance(model: type[Execution], executions: Iterable[Execution], *, now: datetime) -> list[int]:
-    """Advance or end each locked execution whose group is done; return the ids of the tasks this queues."""
+    """Advance or end each locked execution whose group is done; return the ids of the queued tasks."""
     running = [e for e in executions if e.status == model.Status.IN_PROGRESS]
     standings = _standings(running) if running else {}
     moving: list[Execution] = []
@@ -221,7 +221,7 @@ def _warned(roots: Sequence[int]) -> set[int]:
 
 
 def _settle_after(schedule_ids: set[int]) -> None:
-    """Settle what waited for these executions now. If this fails, the next tick of a scheduler does it."""
+    """Settle occurrences that waited for these executions. If this fails, the next tick does it."""
     from execution.loops.invoker import invoke_soon
 
     invoke_soon(schedule_ids, now=clock.now())

@@ -83,7 +83,7 @@ class ClaimedTask:
 
     @cached_property
     def step(self) -> dict[str, Any]:
-        """Return the plan line. A damaged line is empty, so that the step fails and not the worker."""
+        """Return the plan line. A damaged line is returned empty: the step then fails, but not the worker."""
         try:
             step = json.loads(self._step) if isinstance(self._step, str) else self._step
         except ValueError:
@@ -120,7 +120,7 @@ class Finish:
 
     @classmethod
     def lost(cls, task: ClaimedTask, *, is_cancelled: bool, now: datetime) -> Finish:
-        """Build the end of a lost attempt, as its step type decides; otherwise, the retry policy applies."""
+        """Build the end of a lost attempt. Its step type can decide it; if not, the retry policy does."""
         usual = cls.unfinished(task, "lost", "worker lost", now=now)
         kind = registry.step_types.get(task.work.step_type)
         status = kind.lost(task.work, is_cancelled=is_cancelled, now=now) if kind else None

@@ -73,12 +73,12 @@ class LimitQuerySet(models.QuerySet["Limit"]):
     def lock_sizes(self, keys: Iterable[str]) -> dict[str, int]:
         """Lock the limits that exist, so that one transaction counts at a time; return their sizes by key.
 
-        The tasks have to be counted by a later statement, which sees everything that was committed before.
+        Count the tasks in a later statement, which sees everything that was committed before.
         """
         return dialect().lock_limits(set(keys))
 
     def _seats(self, pool: str) -> int:
-        """Count the seats of a pool. As it has no limit to lock, its reservation is locked, as in claims."""
+        """Count the seats of a pool without a limit. Lock its reservation instead of a limit, as in claims."""
         dialect().lock_reservations([pool])
         return Worker.objects.seats_of(pool)
 
@@ -106,7 +106,7 @@ class Limit(models.Model):
         return {name: getattr(self, name) for name in self.EDITABLE}
 
     def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> bool:
-        """Change the limit. Running tasks continue, even if they exceed a smaller size; no more start then.
+        """Change the limit. Running tasks continue, even if a smaller size allows fewer of them.
 
         Return False if no value differs, in which case nothing is saved or recorded.
         """
@@ -156,10 +156,10 @@ class Limit(models.Model):
 
 @contextmanager
 def queue_at_rest() -> Iterator[None]:
-    """Keep others from queueing, claiming or ending tasks: each is always marked by the limits that exist.
+    """Keep others from queueing, claiming or ending tasks, so that every task is marked by existing limits.
 
-    The lock keeps out as well those who hold rows that they are about to write. It comes before the lock of
-    a limit, as for those who claim.
+    The lock also waits for transactions that hold rows which they are about to write. It is taken before the
+    lock of a limit, as in claims.
     """
     try:
         with transaction.atomic():

@@ -52,7 +52,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return self.filter(released_at=None)
 
     def lapsed(self, now: datetime) -> ReservationQuerySet:
-        """Select live reservations whose lease has ended without a heartbeat."""
+        """Select live reservations whose lease has ended."""
         return self.live().filter(lease_until__lt=now)
 
     def reserve(
@@ -73,7 +73,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return reservation
 
     def in_the_way(self, pool: str, *, now: datetime) -> Reservation | None:
-        """Return what prevents a reservation: a live one, or an ended one after which a task goes first."""
+        """Return the reservation that prevents another: a live one, or one after which a task goes first."""
         rows = list(self.filter(pool=pool).order_by("-released_at"))
         for live in (each for each in rows if each.released_at is None):
             return live if live.lease_until >= now else None
@@ -84,9 +84,9 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return sum(reservation.lapse(now) for reservation in self.lapsed(now))
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete reservations that were released before this time, which is more than a lease ago.
+        """Delete reservations that were released before this time, which must be more than a lease ago.
 
-        Until then, the last one of each pool may still let a task go first.
+        For one lease, the last reservation of each pool can still let a task go first.
         """
         old = self.filter(released_at__lt=before).values_list("pk", flat=True)[:limit]
         return self.filter(pk__in=list(old)).delete()[0]
@@ -94,7 +94,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
     def _reserve(
         self, line: Mapping[str, Any], holder: str, now: datetime, then: Callable[[Reservation], object]
     ) -> Reservation | None:
-        """Reserve in an outermost transaction, as a reservation works only once others can see it."""
+        """Reserve in a transaction of its own, as a reservation only works once others can see it."""
         with transaction.atomic(durable=True):
             reservation = self._insert(line, holder, now)
             if reservation is None or not self._is_its_turn(reservation, now):
@@ -180,8 +180,8 @@ class Reservation(models.Model):
     ) -> bool:
         """Begin the request, with an activity that only this reservation may write to.
 
-        Return False while no seat is free. Raise Lost if the reservation was released before. As locking the
-        limits can take long, `clock` is then asked for the time to record; without it, `now` is recorded.
+        Return False while no seat is free. Raise Lost if the reservation was released before. Locking the
+        limits can take long, so `clock` is then called for the time to record; without it, `now` is recorded.
         """
         with transaction.atomic(savepoint=False):
             if not self.sees_room():

@@ -88,7 +88,7 @@ class Start:
 
     @classmethod
     def again(cls, before: Execution, *, initiator: Initiator, last: Collection[Activity]) -> Start:
-        """Plan an execution's steps again. Those with a successful activity in `last` can be reused."""
+        """Plan an execution's steps again. Steps whose successful activity is in `last` can be reused."""
         kept = {activity.line: activity for activity in last if activity.line is not None}
         lines = [up_to_date(line) for line in before.plan["steps"]]
         known = reusable(lines, kept)
@@ -174,7 +174,7 @@ class Start:
         return first
 
     def note(self, now: datetime) -> None:
-        """Add what the placeholders need to the lines."""
+        """Add to the lines what their placeholders need."""
         last_result = self.schedule and self.schedule.last_result
         has_last = last_result is not None
         note(self.lines, zone=self.zone, has_last=has_last, event=self.event, now=now)

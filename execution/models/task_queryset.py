@@ -61,7 +61,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         isolations: Collection[Isolation] = ("thread", "process"),
     ) -> bool:
-        """Return whether a worker of these pools could claim a task; limits may hold back tasks."""
+        """Return whether a worker of these pools could claim a task now, as limits and reservations allow."""
         ready = self.queued().filter(isolation__in=isolations)
         ready = ready.filter(pool__in=pools) if pools else ready
         reserved = Reservation.objects.filter(released_at=None).values("pool")
@@ -98,7 +98,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def requeue(
         self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime
     ) -> WorkerTask:
-        """Queue another attempt of a job whose row is gone. Its activity is unique, so one retry wins."""
+        """Queue another attempt of a job whose row is gone. Its activity is unique, so only one succeeds."""
         return requeue(self, last, step, initiator=initiator, now=now)
 
     def claim(
@@ -113,8 +113,8 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     ) -> list[ClaimedTask]:
         """Claim ready tasks for a living worker: the first in order, at most as many as it has free seats.
 
-        Beyond the free seats, `ahead` is the number of tasks without a limit that can also be claimed. As
-        getting the locks can take long, `clock` is then asked for the time to record; without it, `now` is.
+        `ahead` is how many tasks without a limit can be claimed in addition to the free seats. Getting the
+        locks can take long, so `clock` is then called for the time to record; without it, `now` is recorded.
         """
         return claim(ClaimRequest(worker.pk, pools, now, seats, ahead or {}, clock))
 

@@ -45,7 +45,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An HTTP response. `body` has at most its first KEPT_BYTES, unpacked if no content-encoding is left."""
+    """An HTTP response. `body` is its first KEPT_BYTES at most, unpacked if no content-encoding is left."""
 
     status: int
     url: str

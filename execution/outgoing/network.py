@@ -59,7 +59,7 @@ class Network(httpcore2.NetworkBackend):
         self._bytes_left = 0
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Wire:
-        """Connect to the first address that accepts, if none of them is refused."""
+        """Connect to the first address that accepts, unless JIM must not call one of the addresses."""
         failure: OSError | None = None
         for address in self._addresses(host, port):
             self.close()
@@ -73,7 +73,7 @@ class Network(httpcore2.NetworkBackend):
         raise CallFailed(f"cannot connect to {host}: {told(failure)}")
 
     def cut_off(self) -> None:
-        """End all waiting for the network at once, from any thread."""
+        """End all waiting for the network immediately. Can be called from any thread."""
         with self.lock:
             self.is_cut_off = True
             if self._wire is not None:

@@ -28,7 +28,7 @@ class ConcurrencyPolicy(Protocol):
 
 
 class AllKeys:
-    """A policy with the keys `global`, and a task's pool, step type and each of its resources."""
+    """A policy that returns `global`, and the keys of the pool, the step type and all resources of a task."""
 
     def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
         resources = [f"resource:{name}" for name in line["resources"]]
@@ -48,7 +48,7 @@ def limit_keys(line: Mapping[str, Any]) -> str:
 
 
 def _keys(line: Mapping[str, Any]) -> list[str]:
-    """Ask the policy, which can be code of the installation: an exception in it stops only this line."""
+    """Ask the policy, which can be custom code. Any exception in it becomes a Refused error."""
     try:
         return list(policy().keys(line))
     except Refused:
@@ -85,7 +85,7 @@ class Room:
     def left(
         cls, sizes: Mapping[str, int], seats: Mapping[str, int], holders: Iterable[tuple[str, str, int]]
     ) -> Room:
-        """Count what holders leave of limits and pools. A holder is (limit keys, pool, number of tasks)."""
+        """Subtract the holders from limits and pools. A holder is (limit keys, pool, number of tasks)."""
         room = cls(dict(sizes), dict(seats))
         for limit_keys, pool, count in holders:
             room.take(limit_keys, pool, count)

@@ -37,7 +37,7 @@ class Dialect(Protocol):
     ) -> UnlimitedClaim:
         """Claim tasks without a limit; none if limits or reservations affect which task is next.
 
-        `among_limited`: they do, but these seats are for tasks without a limit.
+        `among_limited`: claim nevertheless, as these seats are meant for tasks without a limit.
         `is_writing`: the caller's transaction has written already, and a task is probably ready.
         """
 
@@ -60,7 +60,7 @@ class Dialect(Protocol):
         """Keep others from queueing, claiming or ending tasks; wait this long for those that are doing so."""
 
     def count_groups(self, after: TaskGroup | None, *, most: int) -> list[Row]:
-        """Return COUNTS and the groups of ready tasks with a limit: at most `most`, after this group."""
+        """Return COUNTS and the next `most` groups of ready tasks with a limit, after the given group."""
 
     def first_tasks(
         self,

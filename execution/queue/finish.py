@@ -189,7 +189,7 @@ def _why_not(finish: Finish, following: Mapping[int, retry.Next]) -> str:
 
 
 def _is_retryable(finish: Finish, gone: Collection[int]) -> bool:
-    """Return whether a single job ended without success. (The steps of executions are in their plan.)"""
+    """Return whether a single job ended without success. An execution has its steps in its plan."""
     failed = finish.outcome.status in Activity.FAILURES or finish.outcome.interrupted is not None
     return finish.task.execution_id is None and finish.task.pk in gone and failed
 
@@ -208,7 +208,7 @@ def _leaves_room(ended: Sequence[ClaimedTask], claimed: Sequence[ClaimedTask]) -
 
 
 def release(tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
-    """Return the tasks that this worker still holds to the queue, unstarted."""
+    """Put the unstarted tasks that this worker still holds back into the queue."""
     with transaction.atomic():
         released = _let_go(dialect().release_held(tasks, worker_id)) if tasks else {}
         Activity.objects.unbegin([task.activity_id for task in tasks if task.pk in released])

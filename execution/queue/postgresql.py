@@ -189,7 +189,7 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], amo
 def claim_unlimited(
     by: ClaimRequest, most: SeatCounts, *, among_limited: bool, is_writing: bool
 ) -> UnlimitedClaim:
-    """Claim with one statement. If it marked delayed tasks as ready, claim again, as it did not see them."""
+    """Claim with one statement. If it has marked delayed tasks as ready, claim again to get them too."""
     sql = claim_unlimited_statement(len(by.pools), tuple(most), among_limited)
     found = fetch(sql, _params(by) | pool_params(by.pools) | seat_params(most))
     ripened, begun, is_contested, *_ = found[0]

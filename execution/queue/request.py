@@ -35,7 +35,7 @@ class ClaimRequest:
     def look_at_clock(self) -> None:
         """Set `now` to the current time.
 
-        Call this with the locks held, after counting: whatever made the room ended before this time.
+        Call this with the locks held, after counting: the tasks that made room have ended before this time.
         """
         if self.clock is not None:
             self.now = self.clock()
@@ -72,7 +72,7 @@ Freed = Mapping[TaskGroup, int]
 
 
 class UnlimitedClaim(NamedTuple):
-    """The claimed rows. `is_contested`: no more, because limits or reservations affect which task is next."""
+    """The claimed rows. `is_contested`: no more, as limits or reservations affect which task is next."""
 
     rows: list[Row]
     is_contested: bool

@@ -143,7 +143,7 @@ def first_ready(pools: int, isolations: tuple[Isolation, ...]) -> str:
 
 @cache
 def look_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Write the query, without the write lock, for whether tasks are ready, ripe or contested."""
+    """Write a query, which takes no write lock, for whether tasks are ready, ripe or contested."""
     return f"SELECT EXISTS ({first_ready(pools, isolations)}), EXISTS ({RIPE}), {IS_CONTESTED}"
 
 

@@ -114,7 +114,7 @@ class Context:
 
     @property
     def begun_at(self) -> datetime:
-        """Return when the attempt first ran, also if it has postponed itself with `Later`."""
+        """Return when the attempt first ran, even if it has postponed itself with `Later` since."""
         begun = self.work.begun_at
         return self.executed_at if begun is None else datetime.fromisoformat(begun)
 

@@ -285,7 +285,7 @@ def _in_json(text: str) -> Iterator[str]:
 
 
 def _in_quotes(text: str) -> Iterator[str]:
-    """Yield the text as it stands between quotes in JSON, Python and SQL."""
+    """Yield the text as it appears between quotes in JSON, Python and SQL."""
     if UNQUOTED.fullmatch(text):
         return
     for dumped in (_json(text, ensure_ascii=True), _json(text, ensure_ascii=False)):

@@ -188,7 +188,7 @@ class PostgresSession:
         self._refuse_own()
 
     def _limit_time(self) -> None:
-        """Limit the time of each statement; a stricter limit of the role yields only to the step's own."""
+        """Limit the time of each statement. Only the step's own limit overrides a stricter role limit."""
         of_step = (self._ctx.work.timeout_seconds or math.inf) + TIMEOUT_MARGIN
         seconds = min(of_step, self._statement_seconds or math.inf)
         if seconds * 1000 > MOST_MILLISECONDS:

@@ -52,7 +52,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 class SqlTextError(ValueError):
-    """The message says what is wrong and in which line."""
+    """A script cannot be split. The message says what is wrong and in which line."""
 
 
 class Parameter(NamedTuple):

@@ -74,7 +74,7 @@ def test_whoever_finds_no_seat_in_time_is_told_who_has_them() -> None:
     claim(worker)
     late = Caller("Author").post("direct", body(wait_seconds=0))
     assert (late.status_code, late.json()["type"]) == (409, "urn:jim:problem:no-seat")
-    assert "“long” still running" in late.json()["detail"]
+    assert "still running: “long”" in late.json()["detail"]
     assert late["Retry-After"] == "1"
 
 

@@ -169,7 +169,9 @@ class TestWaiting:
     def test_without_a_seat_in_time_it_says_what_runs(self, one_seat: None) -> None:
         enqueue(step("the long one"), now=clock.now())
         claim(make_worker(clock.now()), now=clock.now())
-        with pytest.raises(direct.TimedOut, match=r"pool “default” .* within 0.1 s; still running: “the long one”"):
+        with pytest.raises(
+            direct.TimedOut, match=r"pool “default” .* within 0.1 s; still running: “the long one”"
+        ):
             run(wait=0.1)
         assert not is_live()
         assert not Activity.objects.filter(target_name="work").exists()

@@ -347,7 +347,11 @@ BEARER = {"authentication": "bearer", "credential": TOKEN}
             )
             for secret in (BEARER, {"headers": {"X-Api-Key": TOKEN}}, {"method": "POST", "body": TOKEN})
         ),
-        ({"url": "https://shop.example{{ steps.a.result }}/{{ secrets.token }}"}, "url", "the secret elsewh"),
+        (
+            {"url": "https://shop.example{{ steps.a.result }}/{{ secrets.token }}"},
+            "url",
+            "the secret to anot",
+        ),
         (
             {"method": "get"},
             "method",

@@ -189,9 +189,7 @@ def test_ports_can_be_limited() -> None:
     with override_settings(JIM_HTTP_PORTS=[443, 8443]):
         assert url_complaint("https://shop.example/") == ""
         assert url_complaint("http://shop.example:8443/") == ""
-        assert "port 80 is not one of the allowed ports: 443, 8443" in url_complaint(
-            "http://shop.example/"
-        )
+        assert "port 80 is not one of the allowed ports: 443, 8443" in url_complaint("http://shop.example/")
         assert "port 22 is not one of" in refusal("http://shop.example:22/", resolve=Names(["8.8.8.8"]))
 
 
