@@ -78,7 +78,7 @@ class LimitQuerySet(models.QuerySet["Limit"]):
         return dialect().lock_limits(set(keys))
 
     def _seats(self, pool: str) -> int:
-        """Count the seats of a pool without a limit. Lock its reservation instead of a limit, as in claims."""
+        """Count the seats of a pool without a limit. Its reservation is locked in place of a limit."""
         dialect().lock_reservations([pool])
         return Worker.objects.seats_of(pool)
 
