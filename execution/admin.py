@@ -156,7 +156,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="limits")
     def limits(self, execution: Execution) -> str:
-        """List the deadline and timeout that the execution reached or, while it runs, may reach."""
+        """Return the deadline and timeout that the execution reached or, while it runs, can still reach."""
         is_late, is_running = execution.is_late(clock.now()), execution.finished_at is None
         limits = (
             ("late since" if is_late else "late from", execution.deadline_at, is_late),
@@ -241,7 +241,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
         return format_html('<a href="{}">{}</a>', execution_url(task.execution.pk), task.execution)
 
     def group(self, task: WorkerTask) -> int:
-        """Return the number of the group in its execution, from 1; a single job is a group of its own."""
+        """Return the position of the task's group in its execution, from 1. A single job is in group 1."""
         if task.execution is None:
             return 1
         steps = Activity.objects.filter(parent=task.execution.activity_id, step_index__lte=task.step_index)
@@ -299,7 +299,7 @@ class WorkerAdmin(RecordAdmin[Worker]):
     def lease(self, worker: Worker) -> SafeString:
         return moment(worker.lease_until if worker.ended_at is None else None, now=clock.now())
 
-    @admin.display(description="clock", empty_value="right")
+    @admin.display(description="clock", empty_value="correct")
     def host_clock(self, worker: Worker) -> str | None:
         return worker.clock_trouble or None
 
@@ -309,7 +309,7 @@ class WorkerAdmin(RecordAdmin[Worker]):
 
 @admin.register(Reservation)
 class ReservationAdmin(RecordAdmin[Reservation], OperationsAdmin[Reservation]):
-    """Direct requests that have a seat or wait for one, and the last ended ones of each pool."""
+    """Direct requests that hold or are waiting for a seat, and the most recently ended ones of each pool."""
 
     list_display = ("holder", "pool", "state_badge", "asked", "taken", "lease", "activity_link")
     search_fields = ("holder", "pool")
@@ -370,7 +370,7 @@ def _say_why(tasks: Sequence[Any]) -> None:
 
 
 def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
-    """Return the plan by group, each step with its attempts; output only for readers of activities."""
+    """Group the plan's steps with their attempts. Only users who can view activities get the output."""
     attempts = list(
         Activity.objects.filter(parent=execution.activity_id)
         .defer("traceback", "result", "details")
@@ -388,7 +388,7 @@ def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
 
 
 def _tails(attempts: Sequence[Activity]) -> dict[int, list[OutputLine]]:
-    """Return the last lines of the attempts that people look at first: running, failed, then newest."""
+    """Return the last output lines of some attempts: running ones first, then failed, then the newest."""
     began = [attempt for attempt in attempts if attempt.executed_at is not None]
     began.sort(key=lambda attempt: (not attempt.is_final, attempt.failed, attempt.pk), reverse=True)
     return {

@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error
 from execution.queue.concurrency import policy
 from schedules.models import Refused
 
-# The only checks that the loops run: others would load the pages, which is a third of their memory.
+# The tag of the checks that schedulers and workers run. Others load the web pages, a third of their memory.
 ENGINE = "engine"
 
 
@@ -20,5 +20,6 @@ def concurrency_policy(**_: Any) -> list[CheckMessage]:
         words = "The class in the setting JIM_CONCURRENCY_POLICY has no method “keys”."
     except Refused as refused:
         words = str(refused)
-    hint = "Name a class without arguments that has keys(line), such as execution.queue.concurrency.AllKeys."
+    hint = "Name a class without arguments and with a method keys(line), such as "
+    hint += "execution.queue.concurrency.AllKeys."
     return [Error(words, hint=hint, id="execution.E001")]

@@ -1,9 +1,9 @@
 """Direct requests: run a step for the calling process, in the next free seat of its pool.
 
-A direct request starts before all queued tasks and preempts nothing. It has no task: an activity records its
-only attempt, and the caller gets the outcome.
+A direct request starts before all queued tasks, but does not interrupt running ones. It has no row in the
+queue: an activity records its only attempt, and the caller gets the outcome.
 
-The caller may be a process that serves pages, so code of a step runs in a child process without its keys.
+The caller can be a web server process, so a step's code runs in a child process that has none of its keys.
 """
 
 from __future__ import annotations
@@ -54,13 +54,14 @@ logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 30.0
 SAID_SECONDS = 0.25
-# For PostgreSQL: a notification for every claim and end would slow each task. SQLite tells of every commit.
+# How often to look on PostgreSQL, where notifying about each claim and end would slow down every task.
+# On SQLite, each commit wakes the waiting request.
 TURN_SECONDS = 0.015
-# Changes within this time are looked at together.
+# Changes within this time are handled together.
 LOOK_SECONDS = 0.005
 RETRY_SECONDS = 1.0
-# Not inherited by children. With JIM_KEYLESS, the settings read no keys from files either.
-# A connection pool would not survive a fork.
+# Variables that child processes do not inherit. With JIM_KEYLESS, the settings do not read keys from files
+# either. A connection pool would not survive a fork.
 WITHHELD = ("JIM_SECRET_KEY", "JIM_SECRETS_KEYS", "JIM_SQL_CONNECTIONS", "JIM_DATABASE_POOL")
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class Busy(Exception):
 
     @property
     def retry_after(self) -> int:
-        """Return the seconds after which the request can be repeated."""
+        """Return how many seconds to wait before repeating the request."""
         return math.ceil(settings.JIM_LEASE_SECONDS / 12)
 
 
@@ -97,12 +98,12 @@ def run(
     timeout_seconds: float = WAIT_SECONDS,
     may: permissions.May = permissions.anything,
 ) -> DirectResult:
-    """Wait for a seat, at most for the timeout, run the step and record its outcome.
+    """Wait for a seat until the timeout, then run the step and record its outcome.
 
     A Python function runs in a child process, whatever its `isolation` says; this thread waits for it.
 
-    Raises ValidationError about the step, Busy, TimedOut or Lost. Do not call it inside a transaction: other
-    processes would not see the reservation.
+    Raises ValidationError if the step is invalid, or Busy, TimedOut or Lost. Do not call this function in a
+    transaction: other processes would not see the reservation.
     """
     check_own_steps([step], may)
     line = job_line(complete(step), now=clock.now())
@@ -124,7 +125,7 @@ def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait, lease: L
     pool, holder = line["pool"], f"{socket.gethostname()}:{os.getpid()}"
 
     def look() -> Reservation | None:
-        # Only read after the first try: a try takes the write lock of SQLite.
+        # After the first attempt, read before trying again: each attempt takes the write lock on SQLite.
         before = Reservation.objects.in_the_way(pool, now=clock.now()) if wait.is_on else None
         if before is not None:
             wait.patience = settings.JIM_POLL_SECONDS if before.released_at is None else _turn()
@@ -143,11 +144,11 @@ def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait, lease: L
 def _who_is_before(pool: str) -> str:
     before = Reservation.objects.in_the_way(pool, now=clock.now())
     if before is None:
-        return f"another direct request of pool “{pool}” has just ended"
+        return f"another direct request in pool “{pool}” has only just ended; try again"
     if before.released_at is not None:
-        return f"a queued task of pool “{pool}” runs before the next direct request"
+        return f"a queued task in pool “{pool}” must start before the next direct request; try again later"
     if before.taken_at is None:
-        return f"another direct request is waiting for the next seat of pool “{pool}”"
+        return f"another direct request is already waiting for the next seat of pool “{pool}”"
     running = span(clock.now() - before.taken_at)
     return f"another direct request has been running in pool “{pool}” for {running}"
 
@@ -160,7 +161,7 @@ def _take(
     def look() -> bool | None:
         if keeper.reason is not None:
             raise Lost("its reservation was released or expired before a seat became free")
-        # A try takes the write lock of SQLite.
+        # Each attempt takes the write lock on SQLite.
         if wait.is_on and connection.vendor == "sqlite" and not reservation.sees_room():
             return None
         return reservation.take(line, initiator=initiator, now=clock.now(), clock=clock.estimate) or None
@@ -178,8 +179,10 @@ def _who_runs(pool: str) -> str:
     names = WorkerTask.objects.processing().filter(pool=pool).order_by("claimed_at")
     named = [f"“{name}”" for name in names.values_list("name", flat=True)[:4]]
     if not named:
-        return "no task of the pool is running, so a limit that it shares with other pools is full or 0"
-    return f"{', '.join(named[:3])}{' and others' if named[3:] else ''} still running"
+        return (
+            "no task in the pool is running, so a limit that it shares with other pools is full or set to 0"
+        )
+    return f"still running: {', '.join(named[:3])}{' and others' if named[3:] else ''}"
 
 
 def _held(reservation: Reservation, line: dict[str, Any]) -> ClaimedTask:
@@ -196,7 +199,7 @@ def _held(reservation: Reservation, line: dict[str, Any]) -> ClaimedTask:
 
 
 def _perform(held: ClaimedTask, keeper: SeatKeeper) -> Finish:
-    """Run the step; one that postpones itself waits in its seat, as the caller waits too."""
+    """Run the step. A step that postpones itself keeps its seat, as the caller is waiting for it."""
     said = keeper.listen(held.activity_id)
     work, binding, nursery = held.work, bind([held]).get(held.pk), _nursery(os.getpid())
     with _cancelled_by_ctrl_c(keeper):
@@ -213,7 +216,7 @@ def _perform(held: ClaimedTask, keeper: SeatKeeper) -> Finish:
 
 @lru_cache(maxsize=1)
 def _nursery(pid: int) -> Nursery:
-    """Return the fork server of this process; all requests share it and reuse its Python children."""
+    """Return the fork servers of this process. All requests share them and reuse their Python children."""
     env = {name: value for name, value in os.environ.items() if name not in WITHHELD}
     nursery = Nursery(env=env | {"JIM_KEYLESS": "1"})
     atexit.register(nursery.close)
@@ -222,9 +225,9 @@ def _nursery(pid: int) -> Nursery:
 
 @contextmanager
 def _cancelled_by_ctrl_c(keeper: SeatKeeper) -> Iterator[None]:
-    """Cancel the step on Ctrl-C, as an exception inside it would count as its failure.
+    """Cancel the step on Ctrl-C: an exception raised inside the step would count as a failure.
 
-    A second Ctrl-C raises KeyboardInterrupt, for a function that ignores the cancellation.
+    A second Ctrl-C raises KeyboardInterrupt, to stop a function that ignores the cancellation.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -245,7 +248,7 @@ def _cancelled_by_ctrl_c(keeper: SeatKeeper) -> Iterator[None]:
 
 
 def _record(reservation: Reservation, finish: Finish, keeper: SeatKeeper) -> None:
-    """Record the outcome; while the lease is good, wait for a database that is unavailable."""
+    """Record the outcome. If the database is unavailable, wait for it as long as the lease is valid."""
     is_doubtful = False
     outage = Outage(logger, "the outcome of a direct request is kept until the database is back")
     while True:
@@ -279,14 +282,14 @@ def _finish(reservation: Reservation, finish: Finish) -> bool:
 
 
 def _is_recorded(finish: Finish) -> bool:
-    """Tell whether the outcome was stored although COMMIT reported an error."""
+    """Return whether the outcome was stored although COMMIT reported an error."""
     ending = finish.ending()
     own = Activity.objects.filter(pk=ending.activity_id, status=ending.status)
     return own.filter(finished_at=ending.finished_at).exists()
 
 
 class Wait:
-    """A wait for a condition, which is tested again after each change, until its time is over."""
+    """A wait for a condition that is tested again after each change, until the time limit is reached."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -297,11 +300,11 @@ class Wait:
 
     @property
     def is_on(self) -> bool:
-        """Tell whether the first look found nothing."""
+        """Return whether the first look found nothing, so that waiting has begun."""
         return self._watch is not None
 
     def until(self, look: Callable[[], T | None]) -> T | None:
-        """Return the first result of `look` that is not None; None if the time is over."""
+        """Return the first result of `look` that is not None, or None once the time is up."""
         while True:
             self.woken.clear()
             found = look()
@@ -318,7 +321,7 @@ class Wait:
             self._watch.start()
 
     def end(self) -> None:
-        """Stop watching, without waiting for the thread of the watch, which may need half a second."""
+        """Stop watching, without waiting for the watching thread, which can take half a second to end."""
         if self._watch is not None:
             self._watch.stopping.set()
 
@@ -334,13 +337,13 @@ def waiting(seconds: float) -> Iterator[Wait]:
 
 @contextmanager
 def kept(reservation: Reservation, wait: Wait, lease: Lease) -> Iterator[SeatKeeper]:
-    """Free the seat at the end of the block, however it ends; an interrupted request counts as cancelled."""
+    """Keep the seat during the block. If the block raises an exception, cancel the step and free the seat."""
     keeper = SeatKeeper(reservation, lease, lost=wait.woken.set)
     try:
         yield keeper
     except BaseException:
         keeper.interrupt("cancel")
-        with suppress(*AWAY):  # then the seat is free when its lease ends
+        with suppress(*AWAY):  # the seat is then freed when its lease ends
             keeper.stop()
             reservation.release(clock.now())
         raise
@@ -366,7 +369,7 @@ class SeatKeeper:
 
     @property
     def is_overdue(self) -> bool:
-        """Tell whether the lease may end soon, so that others may take the seat."""
+        """Return whether the lease is about to end, after which others can take the seat."""
         return not self.lease.is_good
 
     def listen(self, activity_id: int) -> StepOutput:
@@ -374,14 +377,14 @@ class SeatKeeper:
         return self._said
 
     def attend(self, context: Context) -> Context:
-        """Make this the context to interrupt; interrupt it at once if the request was interrupted."""
+        """Set the context to interrupt. If the request was interrupted already, interrupt it immediately."""
         self.context = context
         if self.reason is not None:
             context.interrupt(self.reason)
         return context
 
     def interrupt(self, reason: Reason) -> None:
-        """Interrupt the step; the first reason counts."""
+        """Interrupt the step. If this is called more than once, the first reason counts."""
         self.reason = self.reason or reason
         if self.context is not None:
             self.context.interrupt(self.reason)

@@ -1,4 +1,4 @@
-"""What a finished group means for its execution. Pure."""
+"""Decide how an execution continues after a finished group. Pure logic, without database access."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SUCCEEDED = ("complete", "complete_with_warning")
 VERBS = {"cancelled": "was cancelled", "complete_with_error": "completed with errors"}
 UNFINISHED = ("pending", "in_progress")
 LONGEST_REASON = 4_000
-NOTHING_FAILED = "Not run: nothing before it failed."
+NOTHING_FAILED = "Not run: no earlier step failed."
 SOMETHING_FAILED = "Not run: an earlier step failed."
-VANISHED = "Its task vanished."
+VANISHED = "The task of this step vanished from the queue."
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Last:
 
 
 class GroupFailurePolicy(Protocol):
-    """What becomes of the steps that would run after a group with a failed step."""
+    """A policy that decides what happens to the remaining steps after a group with a failed step."""
 
     def rest(self, group: Sequence[Line], last: Mapping[int | None, Last]) -> Rest: ...
 
 
 @dataclass(frozen=True)
 class Always:
-    """The same after every failure."""
+    """A policy that gives the same verdict after every failure."""
 
     verdict: Rest
 
@@ -53,21 +53,21 @@ policies: dict[str, GroupFailurePolicy] = {}
 
 
 def register(name: str, policy: GroupFailurePolicy, *, title: str) -> None:
-    """From then on schedules and groups may name it in `on_failure`."""
+    """Register a failure policy, which schedules and groups can then name in `on_failure`."""
     policies[name], failure_policies[name] = policy, title
 
 
 def register_own() -> None:
-    register("stop", Always("cancelled"), title="Stop: the steps after it are cancelled")
-    register("continue", Always("run"), title="Continue: the steps after it run all the same")
-    register("skip", Always("skipped"), title="Skip: the steps after it are skipped")
+    register("stop", Always("cancelled"), title="Stop: later steps are cancelled")
+    register("continue", Always("run"), title="Continue: later steps still run")
+    register("skip", Always("skipped"), title="Skip: later steps are skipped")
 
 
 @dataclass(frozen=True)
 class Following:
-    """Where an execution goes from a finished group: to `index`, or to its end if that is None.
+    """Where an execution continues after a finished group: at the group `index`, or nowhere if it is None.
 
-    `closed` are the lines that do not run, each with the status and the words that its activity gets.
+    `closed` maps each line that does not run to the status and message of its activity.
     """
 
     index: int | None
@@ -84,7 +84,10 @@ def following(
     error: str,
     on_failure: str,
 ) -> Following:
-    """`last` are the last attempts of the group that is finished, `error` why groups before it failed."""
+    """Decide where an execution continues after a finished group.
+
+    `last` contains the last attempt of each step in the group; `error` says why earlier groups failed.
+    """
     group = [line for line in plan if line["index"] == index]
     reason = stopping_reason(group, last)
     told = "\n".join(filter(None, (error, reason)))[:LONGEST_REASON]
@@ -104,12 +107,12 @@ def following(
 
 
 def _verdict(name: str, group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
-    """Return the policy from now on: one that has decided against the rest is not asked again."""
+    """Return the policy that applies from now on. A policy that ended the rest is not asked again."""
     try:
         verdict = policies[name].rest(group, last)
         return {"run": name, "cancelled": "stop", "skipped": "skip"}[verdict]
     except Exception:
-        logger.exception("the failure policy %r has no answer; the rest is cancelled", name)
+        logger.exception("the failure policy %r failed; the remaining steps are cancelled", name)
         return "stop"
 
 
@@ -118,7 +121,7 @@ def _is_open(line: Line, last: Mapping[int | None, Last]) -> bool:
 
 
 def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
-    """How the step ends without having run; None if it runs."""
+    """Return the status and message of a step that does not run, or None if it runs."""
     match line.get("run_if", "success"):
         case "always":
             return None
@@ -128,9 +131,9 @@ def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
 
 
 def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
-    """Return the lines that run also after a cancel, unless they ran before; after a timeout, alerts too.
+    """Return the lines that still run after a cancel; after a failure, such as a timeout, alerts as well.
 
-    A step of the first group has nothing to clean up after: it stops like any other.
+    Steps of the first group have nothing to clean up after, so they are cancelled like any other step.
     """
     kept = ("always", "failure") if is_failure else ("always",)
     first = min((line["index"] for line in plan), default=0)
@@ -138,16 +141,16 @@ def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
 
 
 def stopping_reason(group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
-    """Return what of this group counts as a failure of the execution; empty if nothing does.
+    """Return why this group counts as a failure of the execution; empty if it does not.
 
-    `group` are the plan's steps of one index. Only the steps that failed are asked whether to continue.
-    A step without a finished attempt has lost its task: that is a failure that no setting continues over.
+    `group` contains the plan's steps with one index. A step that failed does not count if it has
+    `continue_on_failure`. A step without a finished attempt has lost its task, which always counts.
     """
     reasons = []
     for step in group:
         ended = last.get(step["line"])
         if ended is None or ended.status in UNFINISHED:
-            reasons.append(f"Step “{step['name']}” has no outcome: its task vanished.")
+            reasons.append(f"Step “{step['name']}” has no outcome: its task vanished from the queue.")
         elif ended.status in FAILED and not step["continue_on_failure"]:
             reasons.append(f"Step “{step['name']}” {_said(ended)}")
     return " ".join(reasons)
@@ -160,7 +163,7 @@ def _said(ended: Last) -> str:
 
 
 def reusable(plan: Sequence[Line], succeeded: Collection[int]) -> set[int]:
-    """Return the lines that a retry need not run again. Clean-up and alerts belong to each run."""
+    """Return the lines that a retry does not run again. Clean-up steps and alerts are part of every run."""
     return {
         line["line"]
         for line in plan

@@ -1,4 +1,4 @@
-"""Queries for pages about many executions, each in one statement that reads a bounded part of an index."""
+"""Queries for pages about many executions. Each is one statement that reads a bounded part of an index."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from database.statements import fetch, instant
 SUCCESSES_JUDGED = 20
 USUAL_AMONG = 50
 MOST_ON_A_CALENDAR = 10_000
-# Only plans of retries are read, as only these can contain reused steps: reading a plan is slow.
+# Reading a plan is slow, so only the plans of retries are read: no others can contain reused steps.
 IS_PARTIAL = (
     """CASE WHEN retry_of_id IS NULL THEN 0 WHEN CAST(plan AS text) LIKE '%%"reused"%%' THEN 1 ELSE 0 END"""
 )
-# A bucket is the beginning of the text of a time, which both databases write alike.
+# A bucket is identified by the first characters of a time, which both databases write in much the same way.
 HOUR, TEN_MINUTES = 13, 15
 
 
 class Ran(NamedTuple):
-    """One execution, as far as a chart needs it."""
+    """The data of one execution that a chart needs."""
 
     id: int
     state: str
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
     activity_id: int = 0
     deadline_at: datetime | None = None
     is_partial: bool = False
-    """Whether it is a retry that reused steps, so that its duration is not that of a whole run."""
+    """Whether this is a retry that reused steps, so that its duration is not that of a whole run."""
 
     @property
     def duration(self) -> timedelta | None:
@@ -83,7 +83,7 @@ def usual_duration(ran: Sequence[Ran]) -> timedelta | None:
 
 
 def ended_by_hour(since: datetime) -> list[Bucket]:
-    """Count the executions that ended since then, by the hour (UTC) of their end."""
+    """Count the executions that ended since this time, by status and by the hour (UTC) of their end."""
     at = connection.ops.adapt_datetimefield_value(since)
     bucket = f"substr(CAST(finished_at AS text), 1, {HOUR})"
     sql = (
@@ -94,7 +94,7 @@ def ended_by_hour(since: datetime) -> list[Bucket]:
 
 
 def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list[Bucket]:
-    """Count the last executions of a schedule by the ten minutes (UTC) of their start, which fit any zone."""
+    """Count a schedule's latest executions by the ten minutes (UTC) of their start, which suit any zone."""
     bucket = f"substr(CAST(started_at AS text), 1, {TEN_MINUTES})"
     sql = (
         f"SELECT {bucket}, status, count(*) FROM (SELECT started_at, status FROM execution_execution "
@@ -105,6 +105,6 @@ def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list
 
 
 def _beginning(text: str) -> datetime:
-    """Return the start of an hour, “2026-11-16 03”, or of ten minutes, “2026-11-16 03:4”."""
+    """Parse the start of a bucket, which is an hour (“2026-11-16 03”) or ten minutes (“2026-11-16 03:4”)."""
     whole = f"{text}:00" if len(text) == HOUR else f"{text}0"
     return datetime.fromisoformat(whole.replace("T", " ")).replace(tzinfo=UTC)

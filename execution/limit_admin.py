@@ -29,7 +29,7 @@ class LimitChangeList(ChangeList):
 
 @admin.register(Limit)
 class LimitAdmin(VerbsAdmin[Limit]):
-    """How many tasks with one key run at once."""
+    """The limits on how many tasks with the same key can run at once."""
 
     form = LimitForm
     change_form_template = "admin/execution/limit/change_form.html"
@@ -64,7 +64,7 @@ class LimitAdmin(VerbsAdmin[Limit]):
         return HttpResponseRedirect(self.operation_url(DeleteLimit.name, [unquote(object_id)]))
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        # As much of a key as an activity keeps.
+        # An activity stores only the first 64 characters of a key.
         return super().history_view(request, unquote(object_id)[:64], extra_context)
 
     def _is_id(self, text: str) -> bool:

@@ -18,9 +18,10 @@ class LimitForm(VerbForm, LimitModelForm):
         model = Limit
         fields = ("key", "size", "note")
         help_texts = {
-            "key": "Tasks to limit: <code>global</code>, <code>pool:default</code>, <code>type:sql</code>, "
-            "<code>resource:…</code> as named by steps, or a key of your policy. Cannot be changed later.",
-            "size": "How many tasks with this key may run at once. With 0, none starts.",
+            "key": "Which tasks to limit: <code>global</code>, <code>pool:default</code>, "
+            "<code>type:sql</code>, <code>resource:…</code> with a resource that steps name, or a key of "
+            "your own policy. Cannot be changed later.",
+            "size": "How many tasks with this key can run at once. If 0, none start.",
         }
 
     def validate_unique(self) -> None:

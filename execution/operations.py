@@ -1,4 +1,4 @@
-"""Operations of people on executions, queued tasks, finished jobs, reservations and limits."""
+"""Operations that people can perform on executions, queued tasks, finished jobs, reservations and limits."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class CancelTask(Operation[WorkerTask]):
     name, label = "cancel", "Cancel"
     permission = permissions.RUN
     question = (
-        "Cancel this? Waiting tasks do not start, and running ones are asked to stop. Clean-up steps still "
-        "run."
+        "Cancel this job or execution? Waiting tasks do not start, and running ones are asked to stop. "
+        "Clean-up steps still run."
     )
 
     def about(self, task: WorkerTask) -> str:
@@ -110,7 +110,7 @@ class CancelTask(Operation[WorkerTask]):
 
 
 def ending_tasks(execution: Execution) -> str:
-    """Describe which tasks of the execution would end with it."""
+    """Describe which tasks would end if the execution were terminated."""
     return _told(list(execution.tasks.values_list("status", flat=True)))
 
 
@@ -139,6 +139,7 @@ class WaitingTaskOperation(Operation[WorkerTask]):
 
     permission = permissions.RUN
     why_not = "has started in the meantime"
+    done: str
 
     def applies(self, task: WorkerTask) -> bool:
         return task.status != WorkerTask.Status.PROCESSING
@@ -148,7 +149,7 @@ class WaitingTaskOperation(Operation[WorkerTask]):
     ) -> Done:
         if not self.change(task, answers, initiator, now):
             raise Declined(f"“{task}” {self.why_not}: nothing was changed.")
-        return Done(f"“{task}”: {self.label.lower()}.")
+        return Done(f"“{task}” {self.done}.")
 
     @abstractmethod
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
@@ -157,7 +158,8 @@ class WaitingTaskOperation(Operation[WorkerTask]):
 
 class MoveToFront(WaitingTaskOperation):
     name, label = "front", "Move to the front"
-    question = "Move this task before all others of its pool and priority?"
+    done = "was moved to the front"
+    question = "Move this task ahead of all others in its pool that have the same priority?"
 
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
         return task.move_to_front(initiator=by, now=now)
@@ -165,7 +167,8 @@ class MoveToFront(WaitingTaskOperation):
 
 class MoveToBack(WaitingTaskOperation):
     name, label = "back", "Move to the back"
-    question = "Move this task behind all others of its pool and priority that are queued now?"
+    done = "was moved to the back"
+    question = "Move this task behind all others in its pool that have the same priority and are queued now?"
 
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
         return task.move_to_back(initiator=by, now=now)
@@ -181,6 +184,7 @@ class PriorityForm(forms.Form):
 
 class Prioritise(WaitingTaskOperation):
     name, label, form = "prioritise", "Change priority", PriorityForm
+    done = "has a new priority"
     question = "Change the priority of this task? In each pool, tasks with a higher priority start first."
 
     def about(self, task: WorkerTask) -> str:
@@ -193,7 +197,8 @@ class Prioritise(WaitingTaskOperation):
 class Hasten(WaitingTaskOperation):
     name, label = "hasten", "Start without waiting"
     why_not = "is not waiting for a time"
-    question = "Start this task now? It waits no longer for its time or for the delay before a retry."
+    done = "no longer waits for its time"
+    question = "Start this task now? It no longer waits for its start time or for the delay before a retry."
 
     def applies(self, task: WorkerTask) -> bool:
         is_queued = task.status == WorkerTask.Status.QUEUED
@@ -206,7 +211,7 @@ class Hasten(WaitingTaskOperation):
 class RetryJob(Operation[Activity]):
     name, label = "retry", "Retry"
     permission = permissions.RUN
-    question = "Queue another attempt of this job, with all of its automatic retries?"
+    question = "Queue another attempt of this job? Its automatic retries start from the beginning."
 
     def applies(self, activity: Activity) -> bool:
         return activity.is_final and "step" in (activity.details or {}) and not activity.retries.exists()
@@ -216,7 +221,7 @@ class RetryJob(Operation[Activity]):
     ) -> Done:
         job = Job.find(activity.task_key) if activity.task_key else None
         if job is None:
-            raise Declined(f"“{activity.target_name}” is part of an execution: retry the execution.")
+            raise Declined(f"“{activity.target_name}” is part of an execution: retry the execution instead.")
         try:
             task = job.retry(initiator=initiator, now=now)
         except Refused as refused:
@@ -266,7 +271,7 @@ class RunForm(OnceForm):
     at = WallTime(
         label="Nominal time",
         required=False,
-        help_text="The time that this execution stands for. Leave empty for now. {clock}",
+        help_text="The time that this execution stands for. Leave empty to use the current time. {clock}",
     )
 
 
@@ -278,7 +283,7 @@ class ReasonForm(forms.Form):
 
 class RunNow(ScheduleOperation):
     name, label, form = "run", "Run now", RunForm
-    question = "Start an execution of this schedule now? Paused schedules run too."
+    question = "Start an execution of this schedule now? This also works while the schedule is paused."
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         at = instant(schedule, answers["at"]) if answers["at"] else None
@@ -326,7 +331,7 @@ class CancelRunning(ScheduleOperation):
         if not asked:
             raise Declined(f"“{schedule}” has no running executions.")
         count = "1 execution is" if len(asked) == 1 else f"{len(asked)} executions are"
-        return Done(f"{count} being cancelled: “{schedule}”.")
+        return Done(f"“{schedule}”: {count} being cancelled.")
 
 
 class Cancel(Operation[Execution]):
@@ -377,8 +382,8 @@ class Release(Operation[Reservation]):
     name, label, form, is_final = "release", "Release", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "Release this seat at once? The request that holds it or waits for it fails as lost, and its step is "
-        "asked to stop."
+        "Release this seat immediately? The request that holds the seat or is waiting for it fails as lost, "
+        "and its step is asked to stop."
     )
 
     def applies(self, reservation: Reservation) -> bool:
@@ -394,7 +399,7 @@ class Release(Operation[Reservation]):
 
 class DeleteLimit(Removal):
     permission, list_name = "execution.delete_limit", "web:limits"
-    question = "Delete this limit? Tasks that wait for it start at once, unless another limit applies."
+    question = "Delete this limit? Tasks that are waiting for it can start, unless another limit applies."
 
 
 offer(Schedule, RunNow(), CancelRunning(), first=True)

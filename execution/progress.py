@@ -1,4 +1,4 @@
-"""The progress of an execution, by its steps and by its time."""
+"""The progress of an execution, measured by its steps and by its elapsed time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from database.statements import among, fetch
 
 
 class ExecutionProgress(NamedTuple):
-    """Counts of an execution's steps. A step that will be retried is not done."""
+    """Counts of an execution's steps. A step that will be retried does not count as done."""
 
     steps: int = 0
     done: int = 0
     running_part: float = 0.0
-    """The sum of the shares that the running steps report as done."""
+    """The sum of the fractions (0 to 1) that the running steps report as done."""
     message: str = ""
 
     @classmethod
     def of(cls, attempts: Iterable[Activity]) -> ExecutionProgress:
-        """Count each step by its last attempt; the attempts of a step come in their order."""
+        """Count each step by its last attempt. The attempts of a step must be given in order."""
         last = {attempt.line: attempt for attempt in attempts}.values()
         running = [attempt for attempt in last if attempt.status == Activity.Status.IN_PROGRESS]
         return cls(
@@ -36,12 +36,12 @@ class ExecutionProgress(NamedTuple):
 
     @property
     def part(self) -> float:
-        """Between 0 and 1."""
+        """Return the fraction of the execution that is done, from 0 to 1."""
         return min((self.done + self.running_part) / self.steps, 1.0) if self.steps else 0.0
 
 
 def progress_by_root(roots: Sequence[int]) -> Mapping[int, ExecutionProgress]:
-    """Count as `ExecutionProgress.of` does, by root activity: for many executions in one statement."""
+    """Return the progress of many executions by root activity, read in one statement."""
     if not roots:
         return {}
     theirs, params = among("parent_id", roots)

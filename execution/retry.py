@@ -1,4 +1,4 @@
-"""Whether and when an attempt that did not succeed is followed by another. Pure."""
+"""Decide whether and when an unsuccessful attempt is followed by another. Pure, without database access."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MUST_NOT_REPEAT = "the step must not run twice"
 
 @dataclass(frozen=True)
 class Budget:
-    """What a task has used up so far, and what its step allows: nothing, if its line cannot be read."""
+    """The failures and crashes that a task has had so far, and the retry policy of its step.
+
+    The defaults allow no retries: a line that cannot be read sets none of them.
+    """
 
     failures: int
     crashes: int
@@ -27,19 +30,19 @@ class Budget:
 
     @classmethod
     def of(cls, failures: int, crashes: int, line: Mapping[str, Any]) -> Budget:
-        """Read the budget of a plan line; one that can be read says all of it (`brief.whole`)."""
+        """Read the budget of a plan line, which `brief.whole` has completed if it could be read."""
         allowed = {each.name: line[each.name] for each in fields(cls) if each.name in line}
         return cls(failures, crashes, **allowed)
 
     def forgives(self, error: str) -> bool:
-        """Whether it is one of the errors that are worth another try."""
+        """Return whether the step may be retried after this error."""
         told = error.casefold()
         return not self.retry_on or any(text.casefold() in told for text in self.retry_on)
 
 
 @dataclass(frozen=True)
 class Next:
-    """The next attempt (or none: `available_at` is None) and the budget after this one."""
+    """When the next attempt can start (None: there is none), and the failures and crashes so far."""
 
     available_at: datetime | None
     failures: int
@@ -48,7 +51,7 @@ class Next:
 
 
 def after_failure(budget: Budget, *, error: str, can_retry: bool, chance: float, now: datetime) -> Next:
-    """`chance`, from 0 to 1, decides how much of the jitter is used."""
+    """Decide what follows a failed attempt. `chance`, from 0 to 1, is the share of the jitter to use."""
     failures = budget.failures + 1
     again = can_retry and failures <= budget.max_retries and budget.forgives(error)
     at = now + delay(failures, budget) * (1 + budget.retry_jitter / 100 * chance) if again else None
@@ -60,19 +63,22 @@ def after_crash(budget: Budget, *, now: datetime) -> Next:
     if budget.on_crash == "fail":
         return Next(None, budget.failures, crashes, MUST_NOT_REPEAT)
     if crashes >= MAX_CRASHES:
-        return Next(None, budget.failures, crashes, f"crash loop: lost {crashes} times")
+        return Next(None, budget.failures, crashes, f"crash loop: its worker was lost {crashes} times")
     return Next(now, budget.failures, crashes)
 
 
 def after_drain(budget: Budget, *, now: datetime) -> Next:
-    """Retry without using up the budget; but a step that must not run twice has begun."""
+    """Retry without using up the budget, unless the step must not run twice: it may have begun."""
     if budget.on_crash == "fail":
         return Next(None, budget.failures, budget.crashes, MUST_NOT_REPEAT)
     return Next(now, budget.failures, budget.crashes)
 
 
 def delay(failures: int, budget: Budget) -> timedelta:
-    """10, 20, 40 s … by default, at most ten minutes; or the first delay, where that is longer."""
+    """Return the delay before the next attempt: by default 10, 20, 40 s and so on, up to ten minutes.
+
+    If the first delay is longer than the cap, that delay always applies.
+    """
     cap = max(budget.retry_cap_seconds, budget.retry_seconds)
-    # A power that needs no more than a float holds: beyond that the cap has long been reached.
+    # The exponent is bounded so that the power fits into a float; the cap is reached long before.
     return timedelta(seconds=min(cap, budget.retry_seconds * budget.retry_factor ** min(failures - 1, 100)))

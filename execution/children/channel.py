@@ -1,4 +1,4 @@
-"""JSON messages, and file descriptors with them, over a Unix socket between processes of one worker."""
+"""Send JSON messages and file descriptors over a Unix socket between the processes of a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FDS_ROOM = socket.CMSG_LEN(4 * _FD_BYTES)
 class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.fds: list[int] = []  # those that came with the messages, in their order
+        self.fds: list[int] = []  # those received with the messages, in order
         self.ended = False
         self._buffer = bytearray()
         self._sending = threading.Lock()

@@ -60,7 +60,7 @@ class Server:
         if self.is_late:
             self.channel.send({"late": True})
             return
-        # Without its times: one clock, the worker's, measures all steps.
+        # Without its times, as the worker's clock measures all steps.
         told = {name: value for name, value in vars(outcome).items() if not name.endswith("_at")}
         self.channel.send({"outcome": told, "reusable": self.is_clean()})
 
@@ -72,9 +72,9 @@ class Server:
         close_old_connections()
 
     def is_clean(self) -> bool:
-        """Tell whether another function may run here: this one left no threads, children or settings behind.
+        """Return whether the child is clean: the function left no threads, processes or settings behind.
 
-        The environment is not set back instead: a module that set it when it was loaded is not loaded again.
+        The environment is not restored instead: a module that changed it on import is not imported again.
         """
         return (
             threads() <= self.threads
@@ -99,7 +99,7 @@ class Server:
             self.running = None
 
     def interrupted(self, signum: int, frame: object) -> None:
-        """Interrupt the function if the worker sent a reason with TERM. Raise once, for clean-up code."""
+        """Interrupt the function once if the worker sent a reason with TERM; clean-up code can then run."""
         if self.running is None or not self.hears_reason(self.running):
             return
         if self.main_is_sending:
@@ -132,7 +132,7 @@ class Server:
         self.send({"item": [name, outcome, message]})
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message; delay interrupts meanwhile, which would leave half a message in the socket."""
+        """Send a message. Delay interrupts meanwhile, as they would leave half a message in the socket."""
         if threading.current_thread() is not threading.main_thread():
             self.channel.send(message)
             return

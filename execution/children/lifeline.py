@@ -14,14 +14,14 @@ from pathlib import Path
 
 from django.conf import settings
 
-# In /proc/<pid>/fdinfo/<fd>: who took the lock that this open file holds.
+# In /proc/<pid>/fdinfo/<fd>: the process that took the lock which this open file holds.
 HELD = re.compile(r"^lock:\t\d+: FLOCK +ADVISORY +WRITE +(\d+) ", re.MULTILINE)
 GRACE_SECONDS = 5.0
 _orphaned_since: dict[Path, float] = {}
 
 
 class Lifeline:
-    """Held by a worker for as long as it, or a child that inherited `fd`, lives."""
+    """A locked file, held as long as the worker, or a child that inherited `fd`, is alive."""
 
     def __init__(self, worker_id: uuid.UUID) -> None:
         folder = _folder()
@@ -44,17 +44,17 @@ class Lifeline:
 
 
 def proven_dead() -> Iterator[tuple[uuid.UUID, Path]]:
-    """Yield workers of this data folder whose lock is free. Unlink the path once they are buried."""
+    """Yield workers of this data folder whose lock is free. Unlink the path once they are marked as dead."""
     for worker_id, path in _lifelines():
         if _is_free(path):
             yield worker_id, path
 
 
 def end_orphans() -> list[int]:
-    """Kill what still holds the lifeline of a worker whose own process is gone; return the process ids.
+    """Kill processes that still hold the lifeline of a worker whose own process is gone; return their ids.
 
-    Children end with their worker by themselves, and more thoroughly, so they get time for it. This is for
-    those that could not: their nursery was killed as well, or stopped again.
+    Normally, the nursery ends the children when its worker is gone, and more thoroughly, so it gets time for
+    that. This is for cases in which it could not: it was killed as well, or was stopped again.
     """
     orphans = {path: pids for _, path in _lifelines() if (pids := _orphans(path))}
     for path in _orphaned_since.keys() - orphans.keys():
@@ -71,14 +71,14 @@ def _lifelines() -> Iterator[tuple[uuid.UUID, Path]]:
 
 
 def _orphans(path: Path) -> list[int]:
-    """Holders of a lifeline, unless the process that locked it is one of them."""
+    """Return the processes that hold a lifeline, unless the process that locked it is one of them."""
     try:
         owner = int(path.read_text() or 0)
     except (OSError, ValueError):
         return []
     if _locker(owner, path) == owner:
         return []
-    # The file names the worker as its own container counts; the kernel names it as this one does.
+    # The file has the worker's process id in its own container; the kernel gives its id in this container.
     pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
     lockers = {pid: locker for pid in pids if (locker := _locker(pid, path)) is not None}
     return [] if lockers.keys() & lockers.values() else list(lockers)
@@ -87,7 +87,7 @@ def _orphans(path: Path) -> list[int]:
 def _locker(pid: int, path: Path) -> int | None:
     """Return the process that took the lock which `pid` holds on this file; None if `pid` does not hold it.
 
-    To have the file open is not to hold its lock: others look at it too.
+    Other processes can have the file open too, without holding its lock.
     """
     with suppress(OSError):
         wanted = path.stat()

@@ -15,7 +15,7 @@ _decoder = codecs.getincrementaldecoder("utf-8")
 class Lines:
     """A decoder that replaces invalid bytes, splits overlong lines and keeps an unfinished last line.
 
-    With a mask no line is split inside a secret, which could not be recognised afterwards.
+    With a mask, no line is split inside a secret, which could not be recognised afterwards.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Lines:
 
 
 def _pieces(line: str, mask: Mask | None, ahead: int = 0) -> list[str]:
-    """`ahead` is how much must be known of what follows before a piece is split off."""
+    """Split a line into pieces. A piece is split off only if at least `ahead` characters follow."""
     pieces = []
     while len(line) > LONGEST + ahead:
         end = LONGEST if mask is None else mask.gap(line, LONGEST)

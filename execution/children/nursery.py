@@ -1,10 +1,10 @@
 """The fork servers of a worker, and the processes of its steps.
 
-A worker has threads and database connections, so it never forks. It asks its fork servers (nurseries), small
-processes of one thread that open nothing themselves: one starts programs, the other has loaded Django and
-forks Python children. Worker and nursery share one socket for requests, and one per child: there the nursery
-tells how the child began and ended, the worker sends signals, and closing it ends the child's whole process
-group. So all children end with the worker, `kill -9` included.
+A worker has threads and database connections, so it never forks. Instead, it asks its fork servers
+(nurseries), small processes with one thread that open nothing themselves: one starts programs, the other has
+loaded Django and forks Python children. Worker and nursery share one socket for requests, and one per child.
+On the child's socket, the nursery reports how the child began and ended, and the worker sends signals;
+closing it ends the child's whole process group. So all children end with the worker, even after `kill -9`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BOOT = (
 )
 START_SECONDS = 60.0
 END_SECONDS = 5.0
-# How long what a program left in the background may still write after it has ended.
+# How long processes that a program left in the background may still write output after its end.
 DRAIN_SECONDS = 0.5
 CHUNK = 65_536
 TASKS_PER_CHILD = 200
@@ -50,9 +50,9 @@ C = TypeVar("C", bound="Child")
 
 
 class Nursery:
-    """Two fork servers; thread-safe. All children inherit `keep_fds`, such as the lock of the worker.
+    """Two fork servers, thread-safe. All children inherit `keep_fds`, such as the lock of the worker.
 
-    `env` is the environment of its processes, this process's own if it is None.
+    `env` is the environment of the children. If it is None, they get that of this process.
     """
 
     def __init__(self, *, keep_fds: Sequence[int] = (), env: Mapping[str, str] | None = None) -> None:
@@ -67,7 +67,7 @@ class Nursery:
     def spawn(
         self, ctx: Context, *, argv: Sequence[str], program: str, env: Mapping[str, str], cwd: str
     ) -> Child:
-        """Start the program. The nursery refuses if the lease has ended by the time it could do so."""
+        """Start the program once the lease is good. The nursery checks the lease again when it starts it."""
         request = {"argv": list(argv), "program": program, "env": dict(env), "cwd": cwd}
         while True:
             ctx.await_lease()
@@ -75,7 +75,7 @@ class Nursery:
                 return self.programs.start(Child(program), lambda: request | {"until": ctx.lease.until})
 
     def run_python(self, ctx: Context) -> Outcome:
-        """Run the function of the context in a child, which refuses if the lease has ended by then."""
+        """Run the function in a child once the lease is good. The child checks the lease again."""
         while True:
             ctx.await_lease()
             with suppress(Late):
@@ -155,7 +155,7 @@ class ForkServer:
         self._closed = False
 
     def start(self, child: C, request: Callable[[], dict[str, Any]]) -> C:
-        """`request` is called when it is sent, not before: starting the nursery may take seconds."""
+        """Start a child. `request` is called only when it is sent: starting the nursery can take seconds."""
         try:
             with self._lock:
                 self._submit(request, child.theirs)
@@ -179,7 +179,7 @@ class ForkServer:
         if self._closed:
             raise StepFailed("worker stopped")
         self._control = self._boot()
-        with suppress(ConnectionError):  # one that has died by now does not begin either, and that is told
+        with suppress(ConnectionError):  # if the nursery has died by now, the child reports that
             self._control.send(request(), fds)
 
     def _boot(self) -> Channel:
@@ -209,7 +209,7 @@ class ForkServer:
 
 
 class Child:
-    """One process and its group, seen from the worker. Used by one thread; `stop` and `kill` by any."""
+    """One process and its group, seen from the worker. One thread uses it; any can `stop` or `kill` it."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -237,7 +237,7 @@ class Child:
         except ConnectionError:
             told = {}
         except TimeoutError:
-            raise StepFailed(f"the nursery process did not answer within {START_SECONDS:g} s") from None
+            raise StepFailed(f"the worker's fork server did not answer within {START_SECONDS:g} s") from None
         self._status.settimeout(None)
         if "late" in told:
             raise Late
@@ -245,7 +245,7 @@ class Child:
             message = f"cannot start {self.program} on worker {socket.gethostname()}: {told['error']}"
             raise StepFailed(message) if told["errno"] in BUSY_MACHINE else CannotRun(message)
         if not told:
-            raise StepFailed("the child process died (its nursery ended while it started)")
+            raise StepFailed("the child process died (the worker's fork server ended while it started)")
         self.pid = told["pid"]
 
     def stop(self) -> None:
@@ -430,7 +430,7 @@ class PythonChild(Child):
                     self._outcome = outcome
                     self.reusable = reusable and self._tasks < TASKS_PER_CHILD
         if self._channel.ended:
-            # Dead, or a function has closed what it does not know: either way no outcome will come.
+            # The child is dead, or a function has closed the channel: either way, no outcome will come.
             self._poll.unregister(self._channel.sock)
             self.kill()
 

@@ -1,6 +1,6 @@
-"""A process behind `execution.children.nursery`: one thread, no database connection, nothing but children.
+"""The fork server behind `execution.children.nursery`: one thread, no database connection, only children.
 
-It is forked for every program, so it loads as little as it can.
+It is forked for every program, so it loads as little as possible.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(control_fd: int, keep_fds: Sequence[int], with_django: bool) -> NoRetur
     # that it started. Not SIGKILL: children that left their group would outlive it, and the signal also comes
     # whenever the thread that started the nursery ends.
     _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
-    # It ends with the worker. A supervisor that signals all processes at once means the worker, which drains.
+    # The nursery ends with the worker. If a supervisor signals all processes, only the worker has to react.
     for signum in IGNORED:
         signal.signal(signum, signal.SIG_IGN)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -115,7 +115,7 @@ class NurseryProcess:
 
         def prepare() -> None:
             self.belong()
-            # As late as can be: the program is what comes next.
+            # As late as possible: the program starts right after this.
             if not lease.is_good or is_given_up(wire):
                 raise Late
 
@@ -133,9 +133,9 @@ class NurseryProcess:
                 preexec_fn=prepare,
             )
         except subprocess.SubprocessError:
-            # It tells that something was raised in the new process, not what.
+            # The error says that something was raised in the new process, but not what.
             raise Late from None
-        process.returncode = 0  # keeps Popen from waiting for what is a child from now on
+        process.returncode = 0  # keeps Popen from waiting for the process, as the nursery does
         return process.pid
 
     def fork(self, wire: socket.socket, stdout: int, stderr: int, channel: int) -> int:
@@ -156,7 +156,7 @@ class NurseryProcess:
             from . import child
 
             child.serve(socket.socket(fileno=channel))
-        except BaseException:  # it must never come back into the nursery's loop
+        except BaseException:  # the child must never return to the nursery's loop
             traceback.print_exc()
         finally:
             os._exit(70)
@@ -223,7 +223,7 @@ class NurseryProcess:
         self.reap_orphans()
 
     def reap_orphans(self) -> None:
-        """Reap orphans of children, which become the nursery's. A child's zombie hides those behind it."""
+        """Reap orphaned descendants, which the nursery adopts. A child's zombie hides those behind it."""
         with suppress(ChildProcessError):
             while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if found.si_pid in self.children:
@@ -243,7 +243,7 @@ class NurseryProcess:
 
 
 def is_given_up(wire: socket.socket) -> bool:
-    """Tell whether the worker has closed its end: it stopped waiting, or is gone."""
+    """Return whether the worker has closed its end: it stopped waiting, or is gone."""
     try:
         return not wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Threads beside a loop, which is not theirs: apps register them, the loop starts and stops them."""
+"""Threads that run beside the loop of a worker or scheduler. Apps register them; the loop starts them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ThreadContext:
-    """What a companion sees of its loop: whether it fares well, that something changed, that it ends."""
+    """What a companion knows about its loop: whether it is healthy, has seen a change, or is ending."""
 
     is_well: Callable[[], bool] = lambda: True
     woken: threading.Event = field(default_factory=threading.Event)
@@ -33,7 +33,7 @@ registered: dict[Place, dict[str, Companion]] = {"worker": {}, "scheduler": {}}
 
 
 def register(name: str, run: Companion, *, beside: Place) -> None:
-    """`run` returns soon after `stopping` is set; one that raises is started again."""
+    """Register a companion. `run` must return soon after `stopping` is set. If it raises, it is restarted."""
     registered[beside][name] = run
 
 
@@ -68,14 +68,14 @@ class BackgroundThreads:
 
 
 def _run_until_stopped(name: str, run: Companion, context: ThreadContext) -> None:
-    outage = Outage(logger, f"{name}: the database is away, it starts again when that is back")
+    outage = Outage(logger, f"{name}: the database is unavailable; the thread is restarted when it is back")
     while not context.stopping.is_set():
         try:
             run(context)
         except AWAY as error:
             outage.note(error)
         except Exception:
-            logger.exception("%s broke; it starts again", name)
+            logger.exception("%s failed; it is restarted", name)
         else:
             return
         finally:

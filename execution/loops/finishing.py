@@ -1,4 +1,4 @@
-"""Outcomes reach the database, whatever it takes: none may leave its own activity in progress."""
+"""Write outcomes to the database, whatever happens: no activity may stay in progress."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def finish(
 ) -> list[ClaimedTask]:
     """Write all outcomes and claim, in one transaction; if the database refuses it, write them one by one.
 
-    Return the claimed tasks, which `start` has got. Raise only if the database is away.
+    Return the claimed tasks, which have been passed to `start`. Raise only if the database is unavailable.
     """
     claimed: list[ClaimedTask] = []
     try:
         with transaction.atomic():
-            # First in line: what was claimed does not wait for the settling of what has ended.
+            # Registered first, so that claimed tasks do not wait for the accounting of ended executions.
             transaction.on_commit(lambda: start(claimed))
             finished = WorkerTask.objects.finish(finishes, worker_id=worker_id, now=now, claims=claims)
             accepted = finished.accepted
@@ -54,14 +54,14 @@ def finish(
 
 
 def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
-    """After an error at COMMIT: those whose outcome was not recorded after all."""
+    """Return the attempts whose outcome was not recorded, after COMMIT has reported an error."""
     rows = WorkerTask.objects.processing().filter(pk__in=[f.task.pk for f in finishes], worker=worker_id)
     held = set(rows.values_list("pk", "attempt"))
     return [f for f in finishes if (f.task.pk, f.task.attempt) in held]
 
 
 def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
-    """Three levels: the outcome itself; a bare failure; on a fresh connection, the least that is needed."""
+    """Record the outcome, or a bare failure if it is refused. If that is refused too, abandon the task."""
     try:
         with transaction.atomic():
             return WorkerTask.objects.finish([one], worker_id=worker_id, now=now).accepted

@@ -1,4 +1,4 @@
-"""Chores done once for all processes, registered by the apps."""
+"""Chores that one process does on behalf of all. Apps register them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Duty:
-    """`once` does one small batch and returns its size; less than `BATCH` means that nothing is left."""
+    """A chore. `once` does a small batch and returns its size; below `BATCH`, nothing is left."""
 
     name: str
     every: timedelta
@@ -35,7 +35,7 @@ def register(name: str, *, every: timedelta, once: Callable[[datetime], int]) ->
 
 
 def keep_house(now: datetime) -> bool:
-    """One batch of each chore whose turn it is; True if there is more to do at once."""
+    """Do one batch of each chore that is due. Return True if there is more to do immediately."""
     is_more = False
     for duty in duties:
         try:

@@ -1,4 +1,4 @@
-"""The only place where an occurrence becomes an execution."""
+"""Turn occurrences into executions. This is the only place where that happens."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pass(NamedTuple):
-    """What was settled, as (id, status, reason, blocked_by), and when; schedules left for the next one."""
+    """The result of a pass: what was settled, as (id, status, reason, blocked_by), when, and what is left."""
 
     settled: Sequence[tuple[int, str, str, int | None]] = ()
     settled_at: datetime | None = None
@@ -58,17 +58,17 @@ class Pass(NamedTuple):
 
 
 class Overlapping(Refused):
-    """A manual run met a running execution."""
+    """A manual run was refused because an execution is still running."""
 
     def __init__(self, blocked_by: int) -> None:
         self.blocked_by = blocked_by
         super().__init__(
-            f"Execution {blocked_by} is still running, and this schedule never runs twice side by side."
+            f"Execution {blocked_by} is still running, and this schedule runs only one execution at a time."
         )
 
 
 def invoke(now: datetime) -> None:
-    """Accounts and settles every schedule that has something due."""
+    """Account and settle every schedule that has something due."""
     after = 0
     while ids := _waiting_schedules(now, after):
         _invoke_in_passes(ids, now=now, wait=False)
@@ -81,7 +81,7 @@ def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
 
 
 def _waiting_schedules(now: datetime, after: int) -> list[int]:
-    """Find the next ones by id, so that a pass never stops at schedules which others have locked."""
+    """Find the next schedules in id order, so that schedules locked by others do not hold up a pass."""
     sources = (Occurrence.objects.due(now), Execution.objects.unaccounted())
     ids: set[int] = set()
     for rows in sources:
@@ -91,28 +91,28 @@ def _waiting_schedules(now: datetime, after: int) -> list[int]:
 
 
 def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
-    """In passes of bounded size, however much is pending."""
+    """Invoke schedules in passes of bounded size, however much is pending."""
     for start in range(0, len(ids), SCHEDULES_PER_PASS):
         todo = ids[start : start + SCHEDULES_PER_PASS]
         size = len(todo)
         while todo:
             some, others = todo[:size], todo[size:]
             left = _invoke_some(some, now=now, wait=wait)
-            # No more are locked and read than a pass gets done with.
+            # Lock and read only about as many as one pass can complete.
             size = 2 * (len(some) - len(left))
             todo = [*left, *others]
 
 
 def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
-    """Do one pass; if the database refuses it, its schedules one by one, so that a bad one stops no other.
+    """Do one pass. If the database refuses it, try its schedules one by one: a bad one blocks no other.
 
-    Returns those that are left for the next pass.
+    Return the schedules that are left for the next pass.
     """
     try:
         with transaction.atomic():
             return _account_and_settle(Schedule.objects.lock_in_order(ids, skip_locked=not wait), now).left
     except AWAY as error:
-        # Locked, or the database went away: the next tick repeats it.
+        # Locked, or the database became unavailable: the next tick repeats it.
         logger.info("schedules %s are left to the next tick: %s", list(ids), error)
         with suppress(*AWAY):
             wake("jim_schedules")
@@ -137,10 +137,10 @@ def trigger(
     retry_of: int | None = None,
     whole: bool = False,
 ) -> Occurrence:
-    """Start a manual run, unless its policy lets it wait; the same key asks for the same run.
+    """Start a manual run, unless its overlap policy makes it wait. The same key always means the same run.
 
-    `at` is the time that it stands for, if that is another than now; `retry_of` the execution that is done
-    once more, as a `whole` or only what did not succeed.
+    `at` is its nominal time, if that is not now. `retry_of` is the execution to repeat: as a `whole`, or only
+    the steps that did not succeed.
     """
     if key:
         check_plain_text(key, "key")
@@ -160,7 +160,7 @@ def trigger(
         return _trigger_in_turn(wanted, is_keyed=bool(key), now=now)
     except AWAY as error:
         logger.warning("schedule %s cannot be started now: %s", schedule, error)
-        raise Refused(f"“{schedule}” is busy just now. Try again in a moment.") from error
+        raise Refused(f"“{schedule}” is busy at the moment. Try again in a few seconds.") from error
     except DatabaseError as error:
         logger.exception("schedule %s cannot be started", schedule)
         raise Refused(f"“{schedule}” was not started: the database refused it ({error}).") from error
@@ -173,7 +173,7 @@ def _trigger_in_turn(wanted: Callable[[], Occurrence], *, is_keyed: bool, now: d
     except Overlapping as refused:
         if Execution.objects.filter(pk=refused.blocked_by).exists():
             raise
-        # It was to start in the same moment, and was taken back with the request: it goes first.
+        # The blocker was started with this request and rolled back with it. Start it first.
         invoke_soon([request.schedule_id], now=now)
         return _trigger(wanted(), is_keyed=is_keyed, now=now)
 
@@ -201,7 +201,7 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
 
 
 def _tell_fate(wanted: Occurrence, done: Pass) -> None:
-    """Note what was decided: that it starts, or else what it waits for, which its row says."""
+    """Set what was decided on the occurrence. If it was not settled, its row says what it waits for."""
     for pk, status, reason, blocked_by in done.settled:
         if pk == wanted.pk:
             wanted.learn(status, reason=reason, blocked_by=blocked_by, settled_at=done.settled_at)
@@ -213,12 +213,12 @@ def _tell_fate(wanted: Occurrence, done: Pass) -> None:
 
 
 def _refuse_one_too_many(schedule: Schedule) -> None:
-    """Refuse a run by hand beyond those that may wait: none is ever dropped."""
+    """Refuse a manual run if the maximum number is waiting already, as manual runs are never dropped."""
     waiting = schedule.occurrences.pending().filter(source=Occurrence.Source.MANUAL).count()
     if waiting > settings.JIM_BUFFER_LIMIT:
         raise Refused(
-            f"{waiting - 1:,} runs of “{schedule}” wait already, as many as may: "
-            "try again when one of them has started."
+            f"{waiting - 1:,} runs of “{schedule}” are already waiting, which is the maximum. "
+            "Try again when one of them has started."
         )
 
 
@@ -230,7 +230,7 @@ def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
 
 
 def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
-    """Account and settle locked schedules; leave those whose occurrences would be too many at once."""
+    """Account and settle locked schedules; leave some for later if there are too many occurrences."""
     paused = [schedule.pk for schedule in schedules if schedule.is_paused]
     waiting = Occurrence.objects.waiting(
         [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS + 1
@@ -249,7 +249,7 @@ def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
 
 
 def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
-    """Count executions that ended, once each; return the schedules that paused themselves over them."""
+    """Count ended executions, once each; return the schedules that paused themselves over failures."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
     ended = Execution.objects.account(list(by_pk), now=now)
     failing: dict[int, str] = {}
@@ -268,7 +268,7 @@ def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
 
 
 def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], now: datetime) -> None:
-    """Tell of the outcomes so far, and how many are new: the receivers decide what is too much."""
+    """Send the recent outcomes of schedules that had failures; receivers decide how many are too many."""
     new = Counter(each.schedule_id for each in ended if each.status in ("completed", "failed"))
     failed = {each.schedule_id for each in ended if each.status == "failed"}
     events = [
@@ -291,13 +291,13 @@ def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], 
 def _settle(
     schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: datetime
 ) -> tuple[list[tuple[int, str, str, int | None]], datetime]:
-    """Decides on occurrences whose time has come and carries the decisions out. The schedules are locked."""
+    """Decide on occurrences whose time has come, and carry out the decisions. The schedules are locked."""
     by_pk = {occurrence.id: occurrence for occurrence in waiting}
     running, now = _running(schedules, now)
     fates, now = _decide(schedules, waiting, running, now)
     starts, impossible = _plan([by_pk[fate.id] for fate in fates if fate.verdict == "start"], schedules)
     started = _start(starts, now)
-    # Nothing ever ends that they could wait for, and what holds for the first of a schedule holds for them.
+    # Occurrences behind an impossible one have nothing to wait for, and cannot start for the same reason.
     impossible |= {fate.id: impossible[fate.behind] for fate in fates if fate.behind in impossible}
     settled = [
         _row(fate, started, impossible) for fate in fates if fate.verdict != "keep" or fate.id in impossible
@@ -318,7 +318,7 @@ def _settle(
 
 
 def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Collection[int]) -> None:
-    """Let backfills go on: some of what their schedules had pending is settled."""
+    """Let backfills and event sources continue, as pending occurrences of their schedules were settled."""
     if backfills:
         Backfill.objects.make_room(backfills, now=now)
     if eventful := [schedule.pk for schedule in schedules if schedule.topics]:
@@ -337,10 +337,10 @@ def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
 
 
 def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[Running]], datetime]:
-    """Return what runs, by schedule, and a time not before its start or the end of what ran before.
+    """Return the running executions by schedule, and `now` or the latest start or end, if that is later.
 
-    The caller read the clock before it got the locks; a start may not be dated before an end it waited for,
-    nor a skip before the start of what blocks it.
+    The caller read the clock before it got the locks. A start must not be dated before the end it waited for,
+    nor a skip before the start of the execution that blocks it.
     """
     running: dict[int, list[Running]] = defaultdict(list)
     own = {schedule.pk for schedule in schedules}
@@ -360,7 +360,7 @@ def _decide(
     running: dict[int, list[Running]],
     now: datetime,
 ) -> tuple[list[Fate], datetime]:
-    """Decide what to start, keep, skip and miss, and when; tell at once what has to make way."""
+    """Decide what to start, keep, skip and miss, and when; stop the executions that have to make way."""
     pending: dict[int, list[Pending]] = defaultdict(list)
     policies = {schedule.pk: schedule.overlap for schedule in schedules}
     for o in waiting:
@@ -382,14 +382,14 @@ def _decide(
 
 
 def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now: datetime) -> datetime:
-    """Return when that was: one that ended by itself meanwhile may have done so after `now`.
+    """Stop the executions that have to make way; return the time, as one may have ended itself after `now`.
 
-    In the order of their ids across schedules, as everywhere that several executions are locked.
+    They are locked in id order across schedules, as everywhere that several executions are locked.
     """
     terminated = {pk for decision in decisions for pk in decision.terminate}
     stopped = terminated.union(*(decision.cancel for decision in decisions))
     by_pk = {schedule.pk: schedule for schedule in schedules}
-    why = "Its schedule starts a newer run, as its overlap policy says."
+    why = "Stopped by the overlap policy, because the schedule starts a newer run."
     made_way_at = now
     for execution in Execution.objects.lock().filter(pk__in=stopped) if stopped else ():
         assert execution.schedule_id is not None
@@ -404,7 +404,7 @@ def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now:
 def _plan(
     occurrences: Sequence[Waiting], schedules: Sequence[Schedule]
 ) -> tuple[list[Start], dict[int, str]]:
-    """Tell what can be started, and why the rest cannot. Errors in one definition stay with its schedule."""
+    """Return what can be started, and why the rest cannot. An error in one definition affects no other."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
     steps = Step.lines_of(list({occurrence.schedule_id for occurrence in occurrences}))
     before = Execution.objects.in_bulk([o.retry_of for o in occurrences if o.retry_of])
@@ -416,7 +416,7 @@ def _plan(
             if occurrence.retry_of in before:
                 starts.append(_again(before[occurrence.retry_of], schedule, occurrence))
             elif occurrence.retry_of:
-                impossible[occurrence.id] = f"execution {occurrence.retry_of} is gone"
+                impossible[occurrence.id] = f"execution {occurrence.retry_of} no longer exists"
             elif steps[schedule.pk]:
                 event = events.get(occurrence.initiator_id) if occurrence.source == "event" else None
                 starts.append(Start.of(schedule, occurrence, steps[schedule.pk], event))
@@ -429,7 +429,7 @@ def _plan(
 
 
 def _events(occurrences: Sequence[Waiting]) -> dict[str, Mapping[str, Any]]:
-    """Those that ask for a start, by id as text: an occurrence says who its initiator is."""
+    """Return the events that ask for a start. Their ids are text, as in `initiator_id`."""
     ids = {int(o.initiator_id) for o in occurrences if o.source == "event"}
     found = [source.events(ids) for source in registry.event_sources] if ids else []
     return {str(pk): event for each in found for pk, event in each.items()}
@@ -441,7 +441,7 @@ def _again(before: Execution, schedule: Schedule, occurrence: Waiting) -> Start:
 
 
 def _row(fate: Fate, started: dict[int, int], impossible: dict[int, str]) -> tuple[int, str, str, int | None]:
-    """(id, status, reason, blocked_by)"""
+    """Return (id, status, reason, blocked_by)."""
     if fate.id in impossible:
         return fate.id, Occurrence.Status.SKIPPED, impossible[fate.id], None
     if fate.verdict == "start":
@@ -468,7 +468,7 @@ def _count(schedules: Sequence[Schedule], settled: Sequence[tuple[Waiting, str, 
 
 
 def _give_up(pk: int, error: Exception, now: datetime) -> None:
-    """Record at its due occurrences that the database refuses a schedule's start; the others go on."""
+    """Skip the due occurrences of a schedule that the database refuses to start; other schedules continue."""
     reason = f"could not be started: {error}".replace("\x00", "")[:200]
     with transaction.atomic():
         schedule = Schedule.objects.lock().get(pk=pk)

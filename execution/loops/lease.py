@@ -1,6 +1,6 @@
-"""How long a claimed attempt certainly belongs to the process that holds it.
+"""The lease: how long a claimed attempt certainly belongs to the process that holds it.
 
-Imported by every process of a step, so it loads nothing.
+Every process of a step imports this module, so it loads nothing else.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import math
 import time
 
-# The rest is for what a clock cannot see: the way to the database, and its clock beside ours.
+# The rest allows for what the clock cannot show: the way to the database, and the drift of the two clocks.
 CERTAIN_SHARE = 5 / 6
-# Unlike CLOCK_MONOTONIC it goes on while the machine is suspended, as the lease in the database does.
+# Unlike CLOCK_MONOTONIC, it keeps running while the machine is suspended, as the lease in the database does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def uptime() -> float:
-    """Seconds on a clock that is never set and that all processes of a host share."""
+    """Return the seconds on a clock that is never set and that all processes of a host share."""
     return time.clock_gettime(_CLOCK)
 
 
 class Lease:
-    """Good until `until`, on the clock of `uptime`; for ever if it is never renewed."""
+    """A lease that is good until `until`, on the clock of `uptime`; for ever if it is never renewed."""
 
     def __init__(self, until: float = math.inf) -> None:
         self.until = until
@@ -31,12 +31,12 @@ class Lease:
         return uptime() < self.until
 
     def renew(self, *, asked_at: float, seconds: float) -> None:
-        """`asked_at` is from before the statement was made: the lease in the database counts from there."""
+        """Renew the lease. It counts from `asked_at`, which is just before the database was asked."""
         self.asked_at = asked_at
         self.until = asked_at + seconds * CERTAIN_SHARE
 
     def end(self) -> None:
-        """Others have what it was for."""
+        """End the lease: the attempt no longer belongs to this process."""
         self.until = -math.inf
 
 

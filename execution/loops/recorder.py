@@ -1,4 +1,4 @@
-"""What running steps say, kept until the worker's loop writes it."""
+"""The output of running steps, kept in memory until the worker's loop writes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class News(NamedTuple):
-    """Rows that begin with the activity."""
+    """New output of steps, as rows that begin with the id of the activity."""
 
     lines: list[tuple[int, int, str, str, datetime]]
     items: list[tuple[int, str, str, str, datetime]]
@@ -31,7 +31,7 @@ class News(NamedTuple):
 
 @dataclass
 class StepOutput:
-    """The sink of one attempt: any thread speaks, the worker's loop takes."""
+    """The sink of one attempt. Any thread can write to it; the worker's loop takes what was written."""
 
     activity_id: int
     now: Callable[[], datetime]
@@ -81,7 +81,7 @@ class StepOutput:
 
 
 def write(saids: Sequence[StepOutput], *, worker_id: UUID) -> set[int]:
-    """Write what was said since the last time; return the activities that this worker has lost."""
+    """Store the new output of steps; return the activities that this worker has lost."""
     taken = [(said, news) for said in saids if any(news := said.take())]
     if not taken:
         return set()
@@ -97,13 +97,13 @@ def write(saids: Sequence[StepOutput], *, worker_id: UUID) -> set[int]:
             for said, news in taken:
                 said.give_back(news)
             return set().union(*(write([said], worker_id=worker_id) for said, _ in taken))
-        # Also where the COMMIT of an earlier try went through and only its answer was lost.
-        logger.exception("the database refused output; it is dropped, the step goes on")
+        # This also happens if the COMMIT of an earlier try succeeded and only its answer was lost.
+        logger.exception("the database refused output; the output is dropped and the step continues")
         return set()
 
 
 def _stored(number: int) -> int:
-    """Both databases hold 64 bits."""
+    """Limit a number to the 64 bits that both databases can store."""
     return max(-(2**63), min(number, 2**63 - 1))
 
 

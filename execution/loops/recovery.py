@@ -1,4 +1,4 @@
-"""The safety nets: what a crash left behind is ended with the verbs of the happy path."""
+"""The safety nets: end what a crash left behind, with the same operations as in normal work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def bury_proven_dead(now: datetime) -> int:
-    """Workers of this data folder whose process is known to be gone: no need to wait for their lease."""
+    """Mark workers of this data folder as dead if their process is gone, without waiting for their lease."""
     if orphans := lifeline.end_orphans():
         logger.warning("ended %d processes that outlived their worker: %s", len(orphans), orphans)
     buried = 0
@@ -31,9 +31,10 @@ def bury_proven_dead(now: datetime) -> int:
 
 
 def bury_expired(now: datetime) -> int:
-    """Workers that did not beat for a lease, unless it was the recoverers themselves who were away.
+    """Mark workers as dead if their lease has ended, unless the schedulers themselves were away.
 
-    After an outage every lease has expired, though its worker may be alive: it gets one more to beat again.
+    After an outage, every lease has ended although the workers may be alive, so they get the time of one more
+    lease to renew it.
     """
     outage = timedelta(seconds=settings.JIM_LEASE_SECONDS * 0.75)
     steady_since = Chore.objects.tick(outage=outage, now=now)
@@ -41,14 +42,14 @@ def bury_expired(now: datetime) -> int:
         return 0
     buried = Worker.objects.expired(now).bury(now=now)
     if buried:
-        logger.warning("%d workers did not beat for a lease; their tasks are recovered", buried)
+        logger.warning("%d workers did not renew their lease; their tasks are recovered", buried)
     return buried
 
 
 def next_look(now: datetime) -> datetime:
-    """When recovery may have something to do again: when the next lease ends, soon if something is left over.
+    """Return when recovery may have work again: when the next lease ends, or soon if some work is left.
 
-    Workers that beat move the end of their leases, so among them this is half a lease from now.
+    Heartbeats keep postponing the end of leases, so this is usually half a lease from now.
     """
     soonest, latest = now + lease() / 12, now + lease() / 2
     if WorkerTask.objects.orphaned().exists():
@@ -58,7 +59,7 @@ def next_look(now: datetime) -> datetime:
 
 
 def recover(now: datetime) -> None:
-    """Recover lapsed reservations, orphaned tasks and stuck executions. One bad row stops no other."""
+    """Recover lapsed reservations, orphaned tasks and stuck executions. A row that fails blocks no other."""
     expire_reservations(now)
     try:
         WorkerTask.objects.recover(now=now)
@@ -80,7 +81,7 @@ def expire_reservations(now: datetime) -> None:
         logger.exception("reservations cannot be expired; the next look tries again")
     else:
         if expired:
-            logger.warning("%d direct requests did not beat for a lease; their seats are free", expired)
+            logger.warning("%d direct requests did not renew their lease; their seats are free", expired)
 
 
 def _recover_one_by_one(now: datetime) -> None:

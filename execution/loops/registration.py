@@ -1,4 +1,4 @@
-"""Which worker this process is: its row in the database, its lease and the beats that renew it."""
+"""The registration of a worker process: its row in the database, its lease, and its heartbeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Registration:
-    """The loop registers, anew after a burial, and leaves; a thread of its own beats meanwhile."""
+    """The registration of this worker. The loop registers and leaves; a separate thread sends heartbeats."""
 
     place: tuple[Worker, Lease]
     lifeline: Lifeline
@@ -38,9 +38,9 @@ class Registration:
         self._buried: uuid.UUID | None = None
         self._has_told_of_clock = False
         self._missed_beats = Outage(
-            logger, "a beat failed, the next one is tried soon; tasks are kept until the lease ends"
+            logger, "a heartbeat failed and is tried again soon; tasks are kept until the lease ends"
         )
-        self._unsaid = Outage(logger, "this worker could not say that it stops; its lease will end by itself")
+        self._unsaid = Outage(logger, "this worker could not report that it stops; its lease will run out")
         self._closed = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="beat", daemon=True)
 
@@ -50,7 +50,7 @@ class Registration:
 
     @property
     def lease(self) -> Lease:
-        """One object per registration: what was claimed before a burial has nothing of the next lease."""
+        """Return the lease of this registration. It does not cover tasks claimed by an earlier one."""
         return self.place[1]
 
     @property
@@ -61,13 +61,13 @@ class Registration:
         return uptime() - self.lease.asked_at < settings.JIM_LEASE_SECONDS
 
     def register(self) -> None:
-        """Register with a new id, at each boot and after a burial: nothing of the old one counts any more."""
+        """Register with a new id, at startup and after this worker was marked as dead."""
         worker_id, seats = uuid.uuid4(), self._runs.size
         lifeline, lease, asked_at = Lifeline(worker_id), Lease(), uptime()
         try:
             worker = Worker.objects.register(id=worker_id, pools=self.pools, seats=seats, now=clock.now())
         except BaseException:
-            lifeline.release()  # the answer may be all that was lost
+            lifeline.release()  # the row may exist: perhaps only the answer was lost
             raise
         lease.renew(asked_at=asked_at, seconds=settings.JIM_LEASE_SECONDS)
         self.place, self.lifeline = (worker, lease), lifeline
@@ -96,7 +96,7 @@ class Registration:
         self._beats.join(timeout=5)
 
     def _beat(self) -> None:
-        """On its own thread and connection, so that nothing else that is slow costs the lease."""
+        """Send heartbeats, on a thread and connection of their own, so that slow work cannot delay them."""
         try:
             while not self._closed.wait(settings.JIM_LEASE_SECONDS / 12):
                 self.beat_once()
@@ -104,7 +104,7 @@ class Registration:
             connections.close_all()
 
     def beat_once(self) -> None:
-        # Both at once: they change together, in another thread.
+        # Read together, as another thread changes them together.
         (worker, lease), asked_at = self.place, uptime()
         try:
             clock.sync()
@@ -113,7 +113,7 @@ class Registration:
                 self._tell_of_clock()
             elif worker is self.worker and not self._closed.is_set():
                 lease.end()
-                # At once, even if the loop waits for the database. It withdraws the others.
+                # Not left to the loop, which may be waiting for the database. It withdraws unstarted tasks.
                 self._runs.interrupt_started("lost")
                 self._buried = worker.pk
                 self._woken.set()
@@ -123,12 +123,12 @@ class Registration:
             connection.close()
 
     def _tell_of_clock(self) -> None:
-        """Once each time that it goes wrong."""
+        """Log a warning once each time that the clock goes wrong."""
         trouble = clock.trouble(clock.skew() or timedelta(0))
         if trouble and not self._has_told_of_clock:
             logger.warning(
-                "the clock of this host is %s: JIM goes by the database's, programs and logs here do not; "
-                "have it set by NTP (chrony, systemd-timesyncd)",
+                "the clock of this host is %s: JIM uses the database's clock, but programs and logs on this "
+                "host do not; synchronise the clock by NTP (chrony, systemd-timesyncd)",
                 trouble,
             )
         self._has_told_of_clock = bool(trouble)

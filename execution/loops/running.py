@@ -34,7 +34,8 @@ class Loop(Protocol):
 def run_until_signal(loop: Loop) -> Any:
     """Run the loop in a thread of its own until a signal stops it.
 
-    A handler that interrupted it while it held a lock could not take that lock to wake it.
+    In the main thread, a signal handler could interrupt the loop while it holds the lock that is needed to
+    wake it.
     """
     result: list[Any] = []
     failure: list[BaseException] = []
@@ -49,7 +50,7 @@ def run_until_signal(loop: Loop) -> Any:
             connection.close()
             asked.put(None)
 
-    # The next signal may interrupt a handler in the middle of any call: nothing else is safe in one.
+    # A signal can interrupt another handler in the middle of any call: only this kind of queue is safe there.
     asked: SimpleQueue[int | None] = SimpleQueue()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -61,7 +62,7 @@ def run_until_signal(loop: Loop) -> Any:
     thread = threading.Thread(target=body, name=type(loop).__name__)
     thread.start()
     while thread.is_alive():
-        # Awake now and then: a signal that another thread got does not wake this one.
+        # Wake up now and then: a signal that another thread receives does not wake this one.
         with suppress(Empty):
             loop.stop() if asked.get(timeout=0.5) is not None else thread.join()
     if failure:
@@ -70,7 +71,7 @@ def run_until_signal(loop: Loop) -> Any:
 
 
 def _spare_the_collector() -> None:
-    """Freeze what is loaded by now; what a task makes goes when its last reference does."""
+    """Exclude loaded objects from garbage collection, and run it rarely: tasks leave few reference cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -89,11 +90,11 @@ def wait_for_database(stopping: threading.Event) -> None:
 
 
 def prepare_connections() -> None:
-    """Of this thread only: what steps do in theirs is their business.
+    """Configure the database connections of this thread; those of steps are left alone.
 
-    A thread that freezes in a transaction loses it, and its locks, well before its lease expires, so it
-    commits nothing after others took over. Statements are planned once and by indexes alone: a plan
-    that was made while the queue was empty has to serve it when it is full.
+    A thread that freezes in a transaction loses it, and its locks, well before its lease ends, so that it
+    commits nothing after others have taken over. Statements are planned once and use only indexes: a plan
+    that was made while the queue was empty must also work when it is full.
     """
     thread = threading.get_ident()
 
@@ -106,7 +107,7 @@ def prepare_connections() -> None:
                 cursor.execute(f"SET idle_in_transaction_session_timeout = {milliseconds}")
                 cursor.execute("SET enable_seqscan = off")
                 cursor.execute("SET enable_bitmapscan = off")
-                # Up to PostgreSQL 17, what has no index to go by looks so expensive that it is compiled.
+                # Up to PostgreSQL 17, statements without an index look so expensive that they are compiled.
                 cursor.execute("SET jit = off")
             connection.connection.prepare_threshold = PREPARED_AFTER
         else:
@@ -120,9 +121,9 @@ def prepare_connections() -> None:
 
 
 def _often(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """Asks for SQLite's lock every few milliseconds, where SQLite itself would soon ask ten times a second.
+    """Retry every few milliseconds while SQLite is locked. SQLite itself would soon retry only every 100 ms.
 
-    A worker that has much to write is without it for a millisecond or two at a time.
+    A worker that has much to write releases the lock for only a millisecond or two at a time.
     """
     enough = time.monotonic() + context["connection"].settings_dict["OPTIONS"]["timeout"]
     while True:

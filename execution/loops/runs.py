@@ -1,4 +1,4 @@
-"""What a worker has claimed: started in a seat, interrupted, withdrawn or ended, until that is written."""
+"""The tasks that a worker has claimed, until their outcomes are written or they are released."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNSTARTED: dict[Reason, str] = {
 
 
 class RunningTasks(dict[tuple[int, int], RunningTask]):
-    """By task and attempt. Only the worker's loop changes it; seats hand in what has ended."""
+    """The claimed tasks, by id and attempt. Only the worker's loop changes them; seats hand in ended ones."""
 
     def __init__(self, *, processes: int, threads: int, woken: threading.Event) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
             run.context.interrupt(reason)
 
     def interrupt_started(self, reason: Reason) -> None:
-        """From any thread."""
+        """Interrupt all tasks that have started. Safe to call from any thread."""
         for run in list(self.values()):
             if not run.is_unstarted:
                 run.context.interrupt(reason)
@@ -95,7 +95,7 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
         self.withdrawn += [run for run in early if self._seats_of(run).withdraw(run)]
 
     def hand_in(self, run: RunningTask) -> None:
-        """Wakes the loop once per group: waking it for each outcome would cost more than the step."""
+        """Hand in an ended task. The loop is woken once per group, as this costs more than a quick step."""
         self.ended.append(run)
         is_urgent = run.task.step.get("on_crash") == "fail"
         if is_urgent or not self.backlog or len(self.ended) >= GROUP_SIZE:
@@ -118,13 +118,13 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
         return self.seats["process" if run.task.isolation == "process" else "thread"]
 
     def _forget(self, run: RunningTask) -> None:
-        """Unless the same attempt was claimed again since: it was put off, or given back."""
+        """Forget a run, unless the same attempt was postponed or released and has been claimed again."""
         key = run.task.pk, run.task.attempt
         if self.get(key) is run:
             del self[key]
 
     def _adapt(self, batch: Sequence[RunningTask]) -> None:
-        """Claiming ahead of free seats pays only while tasks are shorter than a claim."""
+        """Adapt how many tasks to claim ahead of free seats, which pays only if tasks are very short."""
         for isolation in self.seats:
             times = [
                 run.outcome.finished_at - run.outcome.executed_at

@@ -1,4 +1,4 @@
-"""The scheduler's loop: ticks when something is due, a lease ends, and at the latest every half lease."""
+"""The scheduler's loop. It ticks when something is due or a lease ends, and at least every half lease."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LATE_PER_TICK = 100
 def time_out(now: datetime) -> None:
     overtime = Execution.objects.overtime(now).order_by("timeout_at")[:TIMEOUTS_PER_TICK]
     if sum(_time_out(execution, now) for execution in overtime) == TIMEOUTS_PER_TICK:
-        wake("jim_schedules")  # there may be more, which no time that is still to come would tell of
+        wake("jim_schedules")  # there may be more, for which no later time would wake the loop
 
 
 def _time_out(execution: Execution, now: datetime) -> bool:
@@ -51,7 +51,7 @@ def _time_out(execution: Execution, now: datetime) -> bool:
 
 
 def notice_late(now: datetime) -> None:
-    """Each is told of once, however long it goes on."""
+    """Announce each late execution once, however long it continues to run."""
     if Execution.objects.notice_late(now=now, limit=LATE_PER_TICK) == LATE_PER_TICK:
         wake("jim_schedules")
 
@@ -69,8 +69,8 @@ SETTLING: list[Part] = [
 ]
 RECOVERING: list[Part] = [recovery.bury_proven_dead, recovery.bury_expired, recovery.recover]
 OPENING: list[Part] = []
-# The rows that a tick settles. Each probe reads one index, up to its first row. Statuses stand in the text:
-# SQLite uses an index with a condition only where the text shows that the condition holds.
+# The rows that a tick settles. Each probe reads one index, up to its first row. Statuses are written as
+# literals: SQLite uses an index with a condition only if the statement shows that the condition holds.
 _due: list[str] = [
     "SELECT 1 FROM schedules_schedule WHERE next_run_at <= %(now)s",
     "SELECT 1 FROM schedules_schedule WHERE processed_until IS NULL AND status <> 'closed'",
@@ -87,7 +87,7 @@ _due: list[str] = [
     "SELECT 1 FROM execution_execution "
     "WHERE status = 'in_progress' AND late_noticed_at IS NULL AND deadline_at <= %(now)s",
 ]
-# When the next of them becomes due. Each reads one index, from `now` to the next row.
+# When the next of these rows becomes due. Each query reads one index, from `now` to the next row.
 _next_times: list[str] = [
     "SELECT min(next_run_at) FROM schedules_schedule WHERE next_run_at > %(now)s",
     "SELECT min(paused_until) FROM schedules_schedule WHERE paused_until > %(now)s",
@@ -116,12 +116,12 @@ def register_recovery(recover: Part) -> None:
 
 
 def register_opening(once: Part) -> None:
-    """Done by each scheduler before its first tick."""
+    """Register a part that each scheduler runs before its first tick."""
     OPENING.append(once)
 
 
 def tick(now: datetime, *, recovering: bool = True) -> bool:
-    """Run all parts in order; an error in one never stops the others. Return whether there was none."""
+    """Run all parts in order; an error in one does not stop the others. Return whether all succeeded."""
     return _each((*(SETTLING if is_due(now) else ()), *(RECOVERING if recovering else ())), now)
 
 
@@ -139,7 +139,7 @@ def _each(parts: Sequence[Part], now: datetime) -> bool:
 
 
 def is_due(now: datetime) -> bool:
-    """Tell whether there is anything for a tick to do, by one statement of a few index probes."""
+    """Return whether there is anything for a tick to do, in one statement of a few index lookups."""
     return bool(_ask(f"SELECT {' OR '.join(f'EXISTS ({probe})' for probe in _due)}", now)[0])
 
 
@@ -165,7 +165,7 @@ class SchedulerLoop:
         self.patience = 0.0
         self.is_open = False
         self.outage = Outage(
-            logger, "the database is away: what becomes due meanwhile starts when it is back"
+            logger, "the database is unavailable: executions that become due meanwhile start when it is back"
         )
 
     def run(self) -> None:
@@ -186,7 +186,7 @@ class SchedulerLoop:
         self.woken.set()
 
     def _pass(self) -> None:
-        """One tick, then sleep until something is due."""
+        """Tick once, then sleep until something is due."""
         try:
             self._tick()
             self.outage.is_over()
@@ -198,14 +198,14 @@ class SchedulerLoop:
             self.stopping.wait(RETRY_SECONDS)
 
     def _tick(self) -> None:
-        """Recovery looks at all that is running, so it is not repeated for every time that becomes due."""
+        """Settle what is due. Recovery, which looks at everything that runs, is done less often."""
         recovering = time.monotonic() - self.recovered > settings.JIM_LEASE_SECONDS / 12
         if not self.is_open:
             self.is_open = _each(OPENING, clock.now())
         self.ticked_at, began = clock.now(), time.monotonic()
         is_well = tick(self.ticked_at, recovering=False)
         if recovering:
-            # Settling took its time: nothing may be recorded as lost before its worker was found dead.
+            # Read the clock again after settling: no loss may be dated before its worker was found dead.
             is_well = _each(RECOVERING, clock.now()) and is_well
         if is_well:
             self.ticked = time.monotonic()
@@ -217,18 +217,18 @@ class SchedulerLoop:
             Chore.objects.note_tick_took(self.recovered - began)
 
     def _is_well(self) -> bool:
-        """Tell whether ticks come: every half lease at the latest."""
+        """Return whether ticks succeed, which come at least every half lease."""
         return time.monotonic() - self.ticked < settings.JIM_LEASE_SECONDS
 
     def _sleep(self) -> bool:
-        """Until something changed (True), or a tick is due for certain (False)."""
-        # Seen from the tick: what has become due since then must not fall between the two.
+        """Sleep until something has changed (True), or until a tick is certainly due (False)."""
+        # Counted from the last tick, so that rows that have become due since then are not missed.
         due, now = next_due(self.ticked_at), clock.now()
         tick_at = self.recovered + self.recovers_after
         due_at = time.monotonic() + (due - now).total_seconds() if due else tick_at
         self.patience = min(max(2 * self.patience, HELD_SECONDS), LONGEST_HELD_SECONDS)
         if is_due(self.ticked_at):
-            # Locked by another process: a worker that ends executions of this schedule often holds it.
+            # Another process has locked what is due, often a worker that ends executions of the schedule.
             due_at = min(due_at, time.monotonic() + self.patience)
         else:
             self.patience = 0.0
@@ -236,7 +236,7 @@ class SchedulerLoop:
             left = min(due_at, tick_at) - time.monotonic()
             if left <= 0:
                 return False
-            # Also while so much changes that it is woken all the time.
+            # Checked even while frequent changes keep waking the loop.
             if self._finds_dead():
                 self.recovered = float("-inf")
                 return False
@@ -247,7 +247,7 @@ class SchedulerLoop:
         return False
 
     def _finds_dead(self) -> bool:
-        """Look once a second."""
+        """Return whether a worker is proven dead; look at most once a second."""
         if time.monotonic() - self.looked_for_dead < LIFELINE_SECONDS:
             return False
         self.looked_for_dead = time.monotonic()

@@ -1,4 +1,4 @@
-"""Where claimed tasks run: a fixed number of threads, each taking the next task that was handed in."""
+"""The threads in which claimed tasks run: a fixed number, each taking the next task that was submitted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunningTask:
 
     @property
     def finish(self) -> Finish:
-        """The last progress message stands as the message of an outcome that has none."""
+        """Return the task with its outcome. If the outcome has no message, use the last progress message."""
         assert self.outcome is not None
         if self.outcome.message or not self.said.message:
             return Finish(self.task, self.outcome)
@@ -66,11 +66,11 @@ class Seats:
 
     @property
     def backlog(self) -> int:
-        """How many wait for a seat; each of them will have an outcome soon."""
+        """Return how many tasks wait for a seat; each of them will have an outcome soon."""
         return max(0, self._queue.qsize() - self._passed_over)
 
     def withdraw(self, run: RunningTask) -> bool:
-        """Withdraw a task that no seat has started; the seat that comes to it passes it over."""
+        """Withdraw a task that no seat has started; the seat that takes it from the queue skips it."""
         with self._lock:
             is_withdrawn = run.take()
             self._passed_over += is_withdrawn
@@ -102,16 +102,16 @@ class Seats:
         connections.close_all()
 
     def _wait_for_certainty(self, run: RunningTask) -> None:
-        """Wait for the lease: a process that was frozen must not start what others may have done meanwhile.
+        """Wait until the lease is good: a process that was frozen must not start tasks of other workers.
 
-        The loop withdraws what does not start for long: to give it back, or because it is lost. The last look
-        is at the start itself, however long the way from here to there takes.
+        The loop withdraws tasks that do not start for a while, to release them or because they are lost. The
+        lease is checked once more when the step itself starts, however long that takes.
         """
         while run.is_unstarted and not run.context.lease.is_good:
             time.sleep(DOUBT_SECONDS)
 
     def _perform(self, run: RunningTask, nursery: Nursery) -> None:
-        """Whatever happens: a task without an outcome would be in process for ever."""
+        """Run the task and set its outcome, whatever happens: without one, it would never end."""
         try:
             run.outcome = perform(
                 run.task.work, run.said, nursery=nursery, context=run.context, clock=clock.estimate

@@ -1,6 +1,6 @@
-"""The worker's loop: write what has ended, see what was cancelled, claim, else sleep.
+"""The worker's loop: write outcomes, notice cancellations, claim tasks, or sleep.
 
-`Registration` is this process as the others see it, `RunningTasks` what it has claimed.
+`Registration` is this process as others see it; `RunningTasks` is what it has claimed.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from .seats import RunningTask
 logger = logging.getLogger(__name__)
 
 AHEAD_SECONDS = 0.25
-# While more outcomes are on their way, those that are there wait for them: one transaction for all.
+# While more outcomes are about to come, the loop waits this long, to write them all in one transaction.
 GROUP_SECONDS = 0.02
-# So long after news: most are of the queue, and what has just been claimed is better ended first.
+# How long after a change to look for cancellations: most changes concern only the queue, and tasks that were
+# just claimed should end first.
 LOOK_SECONDS = 0.1
 SAID_SECONDS = 0.25
 HOUSEKEEPING_SECONDS = 60
 STARVED_SECONDS = 600
-# How long what was killed may take to be gone.
+# How long killed processes may take to be gone.
 END_SECONDS = 2
 RETRY_SECONDS = 1
 
@@ -66,7 +67,8 @@ class WorkerLoop:
         self.may_hold_strays = False
         self.wants_restart = False
         self.outage = Outage(
-            logger, "the database is away: running steps go on, their outcomes are kept until it is back"
+            logger,
+            "the database is unavailable: running steps continue, their outcomes are kept until it is back",
         )
         self.stopping = threading.Event()
         self.watch = Watch("jim_tasks", self._changed)
@@ -95,14 +97,14 @@ class WorkerLoop:
         return self.wants_restart
 
     def stop(self) -> None:
-        """From another thread: drain, then end. The second time: do not wait for the steps."""
+        """Drain, then end. If called a second time, do not wait for the steps. Called from another thread."""
         self.wants_restart = False
         self.deadline = 0.0 if self.stopping.is_set() else time.monotonic() + settings.JIM_GRACE_SECONDS
         self.stopping.set()
         self.woken.set()
 
     def _open(self) -> bool:
-        """Register and start the threads. False: it was asked to stop before the database let it begin."""
+        """Register and start the threads. False: asked to stop before the database became available."""
         while not self._arrive():
             if self.stopping.wait(RETRY_SECONDS):
                 return False
@@ -124,7 +126,7 @@ class WorkerLoop:
         return True
 
     def _pass(self, *, claiming: bool) -> None:
-        """One turn of the loop; if the database is away, what runs goes on and what ended is kept."""
+        """Do one turn of the loop. If the database is unavailable, steps continue and outcomes are kept."""
         self.woken.clear()
         try:
             if self.registration.is_buried:
@@ -132,12 +134,12 @@ class WorkerLoop:
             self._tell()
             self._give_back()
             self._free_reserved_seats()
-            # Before outcomes are written: cancellations are heard even if the database refuses those.
+            # Before outcomes are written, so that cancellations arrive even if the database refuses outcomes.
             self._look_after()
             busy = self._flush(claiming=claiming)
             self._keep_house(is_idle=not busy and not self.runs)
             if self.runs.backlog or (busy and self.runs):
-                # What is there to claim has been claimed: outcomes, or a wake-up, come next.
+                # All that could be claimed has been claimed; wait for outcomes or a wake-up.
                 self.woken.wait(GROUP_SECONDS)
             elif not busy and not self.runs.ended:
                 self._rest()
@@ -148,14 +150,14 @@ class WorkerLoop:
             time.sleep(RETRY_SECONDS)
 
     def _reincarnate(self) -> None:
-        """Register anew after a burial: the steps run elsewhere by now, so they end here without a trace."""
-        logger.error("worker %s was buried; its steps are ended and it registers anew", self.worker.pk)
+        """Register again after this worker was marked as dead; end its steps, as others have its tasks."""
+        logger.error("worker %s was marked as dead; it ends its steps and registers again", self.worker.pk)
         for run in list(self.runs.values()):
             self.runs.interrupt(run, "lost")
         self.registration.register_anew()
 
     def _tell(self) -> None:
-        """Output, items and progress of what is running."""
+        """Write the output, items and progress of running steps."""
         if time.monotonic() - self.last_said < SAID_SECONDS:
             return
         self.last_said = time.monotonic()
@@ -166,7 +168,7 @@ class WorkerLoop:
                 self.runs.interrupt(run, "lost")
 
     def _give_back(self) -> None:
-        """Give back what was claimed too early, or by a transaction whose answer was lost."""
+        """Release tasks that were claimed too early, or by a transaction whose answer was lost."""
         if self.may_hold_strays:
             self._release_strays()
         if self.runs:
@@ -183,7 +185,7 @@ class WorkerLoop:
         self.may_hold_strays = False
 
     def _release(self) -> None:
-        """Give back what was withdrawn; end what is being cancelled meanwhile."""
+        """Release the withdrawn tasks; end those that are being cancelled."""
         withdrawn = self.runs.withdrawn
         if not withdrawn:
             return
@@ -197,13 +199,13 @@ class WorkerLoop:
         self.runs.withdrawn = []
 
     def _free_reserved_seats(self) -> None:
-        """No scheduler is needed for the queue to go on after a direct request whose process is gone."""
+        """Free the seats of direct requests whose process is gone. The queue needs no scheduler for this."""
         if time.monotonic() - self.last_expiry > settings.JIM_LEASE_SECONDS / 12:
             self.last_expiry = time.monotonic()
             recovery.expire_reservations(clock.now())
 
     def _look_after(self) -> None:
-        """Asks steps to stop that were cancelled or taken away."""
+        """Ask steps to stop if they were cancelled or taken away."""
         if not self.runs:
             self.changed_at = None
             return
@@ -227,7 +229,7 @@ class WorkerLoop:
         return WorkerTask.objects.processing().filter(worker=self.worker.pk)
 
     def _restart_if_step_ignores_cancel(self) -> None:
-        """Replace this process if a function in a thread ignores its token: a thread cannot be killed."""
+        """Restart this process if a step in a thread ignores its interruption: threads cannot be killed."""
         patience = max(settings.JIM_GRACE_SECONDS, settings.JIM_KILL_SECONDS + END_SECONDS)
         for run in self.runs.running:
             since = run.context.interrupted_at
@@ -240,7 +242,7 @@ class WorkerLoop:
                 self.wants_restart = True
 
     def _flush(self, *, claiming: bool) -> int:
-        """Write the outcomes that have come in and claim for the seats they left, in one transaction."""
+        """Write the outcomes that have arrived and claim tasks for the free seats, in one transaction."""
         while self.runs.ended:
             self.unwritten.append(self.runs.ended.popleft())
         batch = self.unwritten
@@ -278,7 +280,7 @@ class WorkerLoop:
         return claim(request) if request else []
 
     def _free_seats(self) -> ClaimRequest | None:
-        """Return what this worker can take now; None if its lease is in doubt."""
+        """Return a request for what this worker can take now; None if its lease is in doubt."""
         self.claimed_at = clock.now()
         if not self.registration.lease.is_good:
             return None
@@ -296,7 +298,7 @@ class WorkerLoop:
         self.runs.start(claimed, worker_id=worker.pk, lease=lease, nursery=self.registration.nursery)
 
     def _keep_house(self, *, is_idle: bool) -> None:
-        """One small batch per turn of the loop, so that no step waits for it."""
+        """Do one small batch of housekeeping per turn of the loop, so that no step waits for it."""
         waited = time.monotonic() - self.last_housekeeping
         if waited > (HOUSEKEEPING_SECONDS if is_idle else STARVED_SECONDS) and not keep_house(clock.now()):
             self.last_housekeeping = time.monotonic()
@@ -318,15 +320,15 @@ class WorkerLoop:
         return SAID_SECONDS if self.changed_at is None else LOOK_SECONDS
 
     def _seconds_to_next_task(self) -> float:
-        """Until a retry's time comes; or a task's whose clock is ahead of ours by an instant.
+        """Return how long it takes until the next delayed task is ready.
 
-        Seen from the claim: what has become ready since then must not fall between the two.
+        Counted from the last claim, so that tasks that have become ready since then are not missed.
         """
         at = WorkerTask.objects.queued_later(pools=self.pools, now=self.claimed_at)
         return math.inf if at is None else max(0, (at - clock.now()).total_seconds())
 
     def _changed(self) -> None:
-        """From the thread of the watch."""
+        """Note that the queue has changed. Called from the thread of the watch."""
         if self.changed_at is None:
             self.changed_at = time.monotonic()
         self.background.wake()
@@ -334,12 +336,12 @@ class WorkerLoop:
             self.woken.set()
 
     def _is_echo(self) -> bool:
-        """SQLite tells of one's own commits too. While steps run, the loop looks again soon by itself."""
+        """Return whether a change is probably this worker's own commit, which SQLite also reports."""
         is_recent = time.monotonic() - self.wrote_at < 2 * Watch.BUSY_SECONDS
         return is_recent and bool(self.runs) and connection.vendor == "sqlite"
 
     def _drain(self) -> None:
-        """No more claims; steps may end within the grace period, then they are ended and queued again."""
+        """Stop claiming, and give steps the grace period to end; then interrupt them and queue them again."""
         logger.info("worker %s stops: no more tasks are taken", self.worker.pk)
         self.changed_at = 0.0
         self.runs.withdraw(older_than=0)

@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 (
                     "size",
                     models.PositiveIntegerField(
-                        help_text="0: nothing with this key starts.",
+                        help_text="If 0, no task with this key starts.",
                         validators=[django.core.validators.MaxValueValidator(100000)],
                     ),
                 ),
@@ -90,7 +90,11 @@ class Migration(migrations.Migration):
                 ("late_noticed_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "last_result",
-                    models.JSONField(blank=True, help_text="Of the schedule, when this started.", null=True),
+                    models.JSONField(
+                        blank=True,
+                        help_text="The schedule's last result when this execution started.",
+                        null=True,
+                    ),
                 ),
                 ("error", models.TextField(blank=True)),
                 ("started_at", models.DateTimeField()),
@@ -145,16 +149,17 @@ class Migration(migrations.Migration):
                 ("limit_keys", models.CharField(blank=True, max_length=1200)),
                 (
                     "holder",
-                    models.CharField(help_text="The host and the process that beat for it.", max_length=255),
+                    models.CharField(help_text="The host and process that renew its lease.", max_length=255),
                 ),
                 ("created_at", models.DateTimeField()),
-                ("taken_at", models.DateTimeField(help_text="Since when its request runs.", null=True)),
+                ("taken_at", models.DateTimeField(help_text="When its request started to run.", null=True)),
                 ("lease_until", models.DateTimeField()),
                 ("released_at", models.DateTimeField(null=True)),
                 (
                     "passes_first",
                     models.BigIntegerField(
-                        help_text="The task that goes before the next reservation of this pool.", null=True
+                        help_text="The task that must start before the next reservation of this pool.",
+                        null=True,
                     ),
                 ),
                 (
@@ -174,7 +179,7 @@ class Migration(migrations.Migration):
                 ("id", models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
                 ("host", models.CharField(max_length=255)),
                 ("pid", models.PositiveIntegerField()),
-                ("pools", models.JSONField(default=list, help_text="Empty: all pools.")),
+                ("pools", models.JSONField(default=list, help_text="If empty, all pools.")),
                 ("seats", models.PositiveIntegerField()),
                 (
                     "status",
@@ -192,14 +197,14 @@ class Migration(migrations.Migration):
                     "clock_skew_seconds",
                     models.FloatField(
                         blank=True,
-                        help_text="How far its host's clock was ahead of the database's at its last beat; negative: behind. Empty on SQLite, which has no other clock.",
+                        help_text="How far the host's clock was ahead of the database's at the last heartbeat; negative if behind. Empty on SQLite, which has no clock of its own.",
                         null=True,
                     ),
                 ),
                 (
                     "stale_refused",
                     models.PositiveIntegerField(
-                        default=0, help_text="Outcomes that came after its tasks were lost."
+                        default=0, help_text="Outcomes refused because the worker had lost the task."
                     ),
                 ),
             ],
@@ -224,7 +229,7 @@ class Migration(migrations.Migration):
                 ("line", models.PositiveIntegerField()),
                 ("step_index", models.PositiveIntegerField()),
                 ("name", models.CharField(max_length=200)),
-                ("step", execution.models.brief.LineField(help_text="The line of the plan, frozen.")),
+                ("step", execution.models.brief.LineField(help_text="The plan line, frozen.")),
                 ("pool", models.CharField(max_length=40)),
                 ("isolation", models.CharField(max_length=8)),
                 ("priority", models.IntegerField(default=0)),
@@ -233,19 +238,19 @@ class Migration(migrations.Migration):
                     "limit_keys",
                     models.CharField(
                         blank=True,
-                        help_text="What it counts for while it runs, one key per line.",
+                        help_text="The limits that it counts towards while it runs, one key per line.",
                         max_length=1200,
                     ),
                 ),
                 (
                     "is_limited",
-                    models.BooleanField(default=False, help_text="There is a limit for one of its keys."),
+                    models.BooleanField(default=False, help_text="One of its keys has a limit."),
                 ),
                 (
                     "dedup_key",
                     models.CharField(
                         blank=True,
-                        help_text="Of a job: no other with the same key is queued meanwhile.",
+                        help_text="While this job is in the queue, no other with the same key is added.",
                         max_length=200,
                     ),
                 ),
@@ -268,7 +273,7 @@ class Migration(migrations.Migration):
                 (
                     "begun_at",
                     models.DateTimeField(
-                        blank=True, help_text="Of an attempt that put itself off.", null=True
+                        blank=True, help_text="When an attempt that postponed itself began.", null=True
                     ),
                 ),
                 ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),

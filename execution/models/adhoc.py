@@ -1,4 +1,4 @@
-"""Work without a schedule, checked and frozen before it is queued: single jobs, and groups of them."""
+"""Check and freeze work without a schedule before it is queued: single jobs, and groups of jobs."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from schedules.spec.wording import shown
 from .planned import Planned, new_key
 
 Mode = Literal["sequential", "parallel", "steps"]
-# By which a request may turn out to be for what is there already.
+# The keys by which a request can match a job that exists already.
 KEYS = frozenset({"idempotency_key", "dedup_key"})
-# What a request for a job may say besides the fields of its step.
+# What a job request can contain besides the fields of its step.
 OPTIONS = KEYS | {"position", "available_at"}
-# What a step says about the steps around it. A single job has none; a template may still say it for groups.
+# Fields about a step's place among other steps. A single job has none; a template can still set these fields.
 OF_GROUPS = ("index", "run_if", "continue_on_failure")
 ALONE = (
-    "A single job has no other steps around it, so this would do nothing. Leave it out, or queue a group "
-    "instead: POST /api/v1/executions, or Execution.objects.submit in Python."
+    "This field has no effect in a single job, which has no other steps. Leave the field out, or queue a "
+    "group instead: POST /api/v1/executions, or Execution.objects.submit in Python."
 )
-# Where a step runs, and which limits it counts for.
+# Where a step runs, and which limits it counts towards.
 PLACE = ("pool", "resources")
 FARTHEST_POSITION = 1_000_000_000
 LONGEST_KEY = 200
@@ -47,7 +47,7 @@ REPEATS = uuid.UUID("6a1c9d0e-52c4-4a5c-9a55-3d1a3c1f4f0b")
 
 
 class JobRequest(NamedTuple):
-    """One requested job."""
+    """A request for a single job, with its plan line checked and frozen."""
 
     line: dict[str, Any]
     initiator: Initiator
@@ -105,21 +105,21 @@ class JobRequest(NamedTuple):
         )
 
     def skipped(self, twin: uuid.UUID, now: datetime) -> Activity:
-        """Build the record of a job that was not queued, because another one like it is."""
+        """Build the record of a job that was not queued because its twin has not ended."""
         why = f"Not queued: job {twin} with the deduplication key “{self.dedup_key}” has not ended."
         details = {"twin": str(twin), "request": self.line.get("request")}
         return self.planned.ended(Activity.Status.SKIPPED, why, now=now, details=details)
 
 
 def named(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Name a job without a name after its type; a template names its jobs itself."""
+    """Name a job after its step type if it has no name. A job from a template is named by the template."""
     return {"name": request["step_type"], **request} if "step_type" in request else dict(request)
 
 
 def first_wrong(
     requests: Sequence[Mapping[str, Any]], *, initiator: Initiator, now: datetime
 ) -> tuple[int, ValidationError] | None:
-    """Which of these jobs cannot be queued, counted from 0, and why."""
+    """Return the number of the first job that cannot be queued, counted from 0, and why."""
     for number, request in enumerate(requests):
         try:
             list(JobRequest.each([request], initiator=initiator, now=now))
@@ -129,17 +129,17 @@ def first_wrong(
 
 
 def names_keys(requests: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether any of them may name what is there already."""
+    """Return whether any of these requests has a key that can match an existing job."""
     return any(isinstance(request, Mapping) and not KEYS.isdisjoint(request) for request in requests)
 
 
 def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = None) -> dict[str, Any]:
     """Build the only line of a job's plan: checked, resolved and frozen."""
-    # With their types: to Python, 1 and True are the same.
+    # The types are included because 1 and True are equal in Python.
     frame = tuple((name, type(value), value) for name, value in step.items() if name != "config")
     try:
         checked = _checked(frame)
-    except TypeError:  # something in it has no hash; the check will say what is wrong with it
+    except TypeError:  # a value is not hashable; the check says what is wrong with it
         checked = _checked.__wrapped__(frame)
     kind = step_types[checked["step_type"]]
     try:
@@ -162,7 +162,7 @@ def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = 
 
 @lru_cache(maxsize=256)
 def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
-    """All of a step but its config. Jobs come in thousands of the same kind: each kind is checked once."""
+    """Check a step without its config. Results are cached, as thousands of similar jobs can be queued."""
     data = {name: value for name, _, value in frame}
     if unknown := sorted(set(data) - set(Step.FIELDS)):
         raise ValidationError(dict.fromkeys(unknown, "A job does not have this field."))
@@ -175,8 +175,10 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
     checked = step.as_json()
     try:
         return checked | {"limit_keys": limit_keys(checked)}
-    except Exception as error:  # a policy is code of the installation
-        raise ValidationError({"resources": f"Its limits cannot be told: {error}"}) from error
+    except Exception as error:  # the policy can be code of the installation
+        raise ValidationError(
+            {"resources": f"The limits of this step cannot be determined: {error}"}
+        ) from error
 
 
 def check_own_steps(requests: Sequence[Any], may: permissions.May) -> None:
@@ -186,7 +188,7 @@ def check_own_steps(requests: Sequence[Any], may: permissions.May) -> None:
 
 
 def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
-    """Those of these steps that the caller wrote, complete; a template as it is was written by others."""
+    """Return the steps that the caller wrote. A template that is used unchanged was written by others."""
     own = [each for each in requests if isinstance(each, Mapping) and _says_more(each)]
     templates = TaskTemplate.objects.needed_by(own)
     written = [
@@ -194,18 +196,18 @@ def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
         for request in own
         if not _says_the_same(request, templates)
     ]
-    # What has no type that exists is refused for that.
+    # A step whose type does not exist is refused later, for that reason.
     known = [step for step in written if "template" in step or _has_type(step)]
     return as_they_run(known, templates)
 
 
 def _says_more(request: Mapping[str, Any]) -> bool:
-    """Than which template to run. Where its code runs, and beside what, is the template's to say."""
+    """Return whether a request contains more than a template: its own config, pool or resources."""
     return "template" not in request or not {"config", *PLACE}.isdisjoint(request)
 
 
 def _says_the_same(request: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> bool:
-    """As its template does."""
+    """Return whether the request only repeats the pool and resources of its template."""
     template = templates.get(str(request.get("template")))
     if template is None or "config" in request:
         return False
@@ -225,17 +227,17 @@ def checked_group(
     on_failure: str,
     timeout_seconds: int | None,
 ) -> list[Step]:
-    """Its steps with their indexes; everything that is wrong with it is told at once, by field."""
+    """Return the steps of a group with their indexes. All errors are reported together, by field."""
     wrong: dict[str, str] = {}
     if not isinstance(name, str) or not 0 < len(name.strip()) <= 200:
-        wrong["name"] = "A group needs a name of at most 200 characters."
+        wrong["name"] = "A group needs a name, which can be at most 200 characters long."
     if mode not in get_args(Mode):
         wrong["mode"] = f"“{mode}” is not a mode. Use one of: {', '.join(get_args(Mode))}."
     if not isinstance(on_failure, str) or on_failure not in failure_policies:
         known = ", ".join(sorted(failure_policies))
         wrong["on_failure"] = f"“{on_failure}” is not a policy. Use one of: {known}."
     if not _is_timeout(timeout_seconds):
-        wrong["timeout_seconds"] = "A whole number of seconds from 1 to a year is expected."
+        wrong["timeout_seconds"] = f"Must be a whole number of seconds from 1 to {YEAR_SECONDS:,} (one year)."
     data: Any = steps
     if isinstance(data, Sequence) and not isinstance(data, str):
         data = [_step(step, number, mode) for number, step in enumerate(data)]
@@ -252,18 +254,18 @@ def checked_group(
 
 def _step(step: Any, number: int, mode: str) -> Any:
     if not isinstance(step, Mapping):
-        return step  # as it is, to be complained about
+        return step  # unchanged; the check reports it
     kind = step.get("template") or step.get("step_type", "step")
     data = {"name": f"{kind} {number + 1}", **step}
     if mode not in ("sequential", "parallel"):
         return data
     if "index" in step:
-        raise ValidationError({f"steps.{number}.index": "Leave it out, or use the mode “steps”."})
+        raise ValidationError({f"steps.{number}.index": "Leave the index out, or use the mode “steps”."})
     return data | {"index": number if mode == "sequential" else 0}
 
 
 def complete(step: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Fill in what a single job's template says; a job without a template stays as it is."""
+    """Complete a single job from its template. A job without a template is returned unchanged."""
     return _of_template(step, TaskTemplate.objects.needed_by([step])) if "template" in step else step
 
 
@@ -284,7 +286,7 @@ def _is_timeout(seconds: object) -> bool:
 def _text(request: Mapping[str, Any], name: str) -> str:
     text = request.get(name) or ""
     if not isinstance(text, str) or len(text) > LONGEST_KEY:
-        raise ValidationError({name: f"A text of at most {LONGEST_KEY} characters is expected."})
+        raise ValidationError({name: f"Must be a text of at most {LONGEST_KEY} characters."})
     if text:
         check_plain_text(text, name)
     return text
@@ -294,7 +296,7 @@ def _position(request: Mapping[str, Any]) -> int:
     position = request.get("position") or 0
     if not isinstance(position, int) or isinstance(position, bool) or abs(position) > FARTHEST_POSITION:
         most = f"{FARTHEST_POSITION:,}"
-        raise ValidationError({"position": f"A whole number from -{most} to {most} is expected."})
+        raise ValidationError({"position": f"Must be a whole number from -{most} to {most}."})
     return position
 
 
@@ -303,18 +305,18 @@ def _later(request: Mapping[str, Any], now: datetime) -> datetime | None:
     if at is None:
         return None
     if not isinstance(at, datetime) or at.tzinfo is None:
-        raise ValidationError({"available_at": "A time with its zone is expected."})
+        raise ValidationError({"available_at": "Must be a time with a time zone."})
     if at > now + LONGEST_DELAY:
-        raise ValidationError({"available_at": "It is more than ten years away."})
+        raise ValidationError({"available_at": "The time can be at most ten years in the future."})
     return at if at > now else None
 
 
 def _named(key: str, initiator: Initiator) -> uuid.UUID:
-    """Derive the job's key: the same key of the same principal names the same job while its record exists."""
+    """Derive a job's key from its idempotency key: the same key of the same initiator gives the same job."""
     return uuid.uuid5(REPEATS, f"{initiator.type}\n{initiator.id}\n{key}")
 
 
 def _fingerprint(request: Mapping[str, Any]) -> str:
-    # As it is stored: there, all keys are text and can be sorted.
+    # In its stored form, all keys are text and can be sorted.
     stored = json.loads(json.dumps(dict(request), default=str))
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()

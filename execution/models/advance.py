@@ -1,4 +1,4 @@
-"""How an execution moves on: its tasks that are left, the group after one that is done, and its end."""
+"""Advance executions: when a group has ended, start the next group or end the execution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from execution import failure
 if TYPE_CHECKING:
     from .execution import Execution
 
-# One round trip for what takes three statements. The array keeps the plan right on tables without statistics.
+# One round trip instead of three. With the array, PostgreSQL plans well even for tables without statistics.
 MOVE = f"""
     WITH v AS (
         SELECT (x->>0)::bigint AS id, (x->>1)::int AS current_index FROM jsonb_array_elements(%s) AS given(x)
@@ -35,7 +35,7 @@ MOVE = f"""
 
 
 class Standing(NamedTuple):
-    """Whether any task is live, the first index that waits, and the last attempts of the current group."""
+    """Whether an execution has live tasks, its first waiting group, and its current group's last attempts."""
 
     is_live: bool
     following: int | None
@@ -43,7 +43,7 @@ class Standing(NamedTuple):
 
 
 def advance(model: type[Execution], executions: Iterable[Execution], *, now: datetime) -> list[int]:
-    """Judge each locked execution whose group is done, then move on or end it; the released tasks' ids."""
+    """Advance or end each locked execution whose group is done; return the ids of the queued tasks."""
     running = [e for e in executions if e.status == model.Status.IN_PROGRESS]
     standings = _standings(running) if running else {}
     moving: list[Execution] = []
@@ -59,7 +59,7 @@ def advance(model: type[Execution], executions: Iterable[Execution], *, now: dat
 
 
 def _standings(executions: Sequence[Execution]) -> dict[int, Standing]:
-    """Read what is left of each, and how its current group ended if nothing in that is live any more."""
+    """Read which tasks each execution still has and, if none of them is live, how its current group ended."""
     theirs, params = among("e.id", [e.pk for e in executions])
     tasks, _ = among("execution_id", [e.pk for e in executions])
     rows = fetch(
@@ -81,13 +81,13 @@ def _standings(executions: Sequence[Execution]) -> dict[int, Standing]:
 
 
 def _judge(execution: Execution, last: dict[int | None, failure.Last], waiting: int | None) -> bool:
-    """Set where this execution goes from its finished group; return True if it ends here.
+    """Decide where this execution continues after its finished group; return True if it ends.
 
-    `waiting` is the first group that still has tasks.
+    `waiting` is the index of the first group that still has tasks.
     """
     if execution.cancel_requested_at is not None:
         if waiting is not None:
-            # The cancel has left nothing but clean-up.
+            # The cancel has left only clean-up steps.
             execution.current_index = waiting
             return False
         execution.status = execution.Status.FAILED if execution.is_timed_out else execution.Status.CANCELLED
@@ -96,7 +96,7 @@ def _judge(execution: Execution, last: dict[int | None, failure.Last], waiting: 
     try:
         following = _following(execution, last, waiting)
     except Exception as error:
-        # A damaged plan ends its own execution, not the batch that it is judged in.
+        # A damaged plan ends its own execution, and does not affect the others in the batch.
         following = failure.Following(None, f"The plan cannot be read: {error!r}", execution.on_failure)
     execution.error, execution.closed = following.error, following.closed
     execution.on_failure = following.on_failure
@@ -125,13 +125,13 @@ def _following(
 
 
 def _pass_kept(execution: Execution) -> None:
-    """Count the groups as done that a retry kept after the last one that it ran."""
+    """Move past the groups that a retry reused after the last group that it ran."""
     kept = [step["index"] for step in execution.plan["steps"] if step.get("reused")]
     execution.current_index = max([execution.current_index, *kept])
 
 
 def _move(model: type[Execution], executions: Sequence[Execution], *, now: datetime) -> list[int]:
-    """Their next groups need not wait any longer."""
+    """Queue the tasks of each execution's next group; return the ids of these tasks."""
     if passed_over := [(e.pk, line) for e in executions for line in e.closed]:
         theirs, params = among("(execution_id, line)", passed_over)
         fetch(f"DELETE FROM execution_workertask WHERE {theirs} RETURNING id", params)
@@ -154,7 +154,7 @@ def _move(model: type[Execution], executions: Sequence[Execution], *, now: datet
 
 
 def _close(executions: Sequence[Execution], *, now: datetime) -> None:
-    """Lines of their plans that do not run: their activities say why."""
+    """Close the activities of plan lines that do not run, with the reason."""
     lines: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for execution in executions:
         for line, ending in execution.closed.items():
@@ -208,7 +208,7 @@ def _root_status(execution: Execution, warned: bool) -> str:
 
 
 def _warned(roots: Sequence[int]) -> set[int]:
-    """Those of these root activities with a step whose last attempt did not go well."""
+    """Return the root activities with a step whose last attempt failed or had warnings."""
     theirs, params = among("a.parent_id", roots)
     troubled = [*Activity.FAILURES, Activity.Status.COMPLETE_WITH_WARNING]
     rows = fetch(
@@ -221,7 +221,7 @@ def _warned(roots: Sequence[int]) -> set[int]:
 
 
 def _settle_after(schedule_ids: set[int]) -> None:
-    """Settle what waited for these executions without a tick. A tick repeats what is lost here."""
+    """Settle occurrences that waited for these executions. If this fails, the next tick does it."""
     from execution.loops.invoker import invoke_soon
 
     invoke_soon(schedule_ids, now=clock.now())

@@ -24,14 +24,14 @@ from .brief import whole
 if TYPE_CHECKING:
     from .task import WorkerTask
 
-# What another attempt may follow on.
+# The statuses that another attempt can follow.
 UNSUCCESSFUL = (Activity.Status.FAILED_WITH_ERROR, Activity.Status.COMPLETE_WITH_ERROR)
 
 
 class ClaimedTask:
-    """An attempt as its worker holds it: what a row of the queue says, without being a model's instance.
+    """A claimed attempt, with the values of its row in the queue. It is not a model instance.
 
-    Thousands are claimed in a second; building a model for each would cost more than the claim itself.
+    Thousands are claimed in a second; a model instance for each would cost more than the claim itself.
     """
 
     COLUMNS = (
@@ -83,7 +83,7 @@ class ClaimedTask:
 
     @cached_property
     def step(self) -> dict[str, Any]:
-        """The line of the plan; a damaged one fails as a step, not as a worker."""
+        """Return the plan line. A damaged line is returned empty: the step then fails, but not the worker."""
         try:
             step = json.loads(self._step) if isinstance(self._step, str) else self._step
         except ValueError:
@@ -92,7 +92,7 @@ class ClaimedTask:
 
     @cached_property
     def work(self) -> Work:
-        """What the step needs to know of this attempt."""
+        """Return what the step needs to know about this attempt."""
         step = self.step
         return Work(
             key=step.get("key", ""),
@@ -113,14 +113,14 @@ class ClaimedTask:
 
 @dataclass(frozen=True)
 class Finish:
-    """One attempt as it was claimed, and how it ended."""
+    """A claimed attempt and its outcome."""
 
     task: ClaimedTask
     outcome: Outcome
 
     @classmethod
     def lost(cls, task: ClaimedTask, *, is_cancelled: bool, now: datetime) -> Finish:
-        """Build the end of a lost attempt: as its step type decides, else by the retry policy."""
+        """Build the end of a lost attempt. Its step type can decide it; if not, the retry policy does."""
         usual = cls.unfinished(task, "lost", "worker lost", now=now)
         kind = registry.step_types.get(task.work.step_type)
         status = kind.lost(task.work, is_cancelled=is_cancelled, now=now) if kind else None
@@ -139,7 +139,7 @@ class Finish:
         outcome = Outcome(
             status=Activity.Status.CANCELLED if is_cancel else Activity.Status.FAILED_WITH_ERROR,
             executed_at=began,
-            # A recoverer may have read the clock before the claim that it ends.
+            # Recovery may have read the clock before the attempt was claimed.
             finished_at=max(began, now),
             message=why if is_cancel else "",
             error="" if is_cancel else why,
@@ -150,11 +150,11 @@ class Finish:
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether the ending stays the same if a cancel was requested meanwhile."""
+        """Return whether the ending stays the same if a cancel was requested in the meantime."""
         return self.outcome.interrupted not in ("lost", "drain") and not self.outcome.again_at
 
     def next(self, now: datetime) -> retry.Next | None:
-        """Return the attempt after this one, None if the outcome does not call for one."""
+        """Return what follows this attempt; None if its outcome is never retried."""
         if self.outcome.status not in UNSUCCESSFUL or self.outcome.interrupted == "cancel":
             return None
         budget = retry.Budget.of(self.task.failures, self.task.crashes, self.task.step)

@@ -1,6 +1,6 @@
-"""How lines of plans are stored: without what nearly all of them say.
+"""Store plan lines without the values that nearly all of them share.
 
-Each line is written, read and parsed several times in its life; half would be the same every time.
+Each line is written, read and parsed several times, and half of it would be the same every time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import models
 
-# What a stored line means where it does not say otherwise. Rows rely on it: it stays, whatever new steps get.
+# The values that stored lines leave out. Rows rely on them: do not change them if a step's defaults change.
 UNSAID: dict[str, Any] = {
     "pool": "default",
     "priority": 0,
@@ -39,7 +39,7 @@ def brief(line: Any) -> Any:
 
 
 def whole(line: Any) -> Any:
-    """Restore what a brief line does not say. A damaged line stays so: without its key, it allows nothing."""
+    """Restore the values that a brief line leaves out. A damaged line, without a key, stays unchanged."""
     return {**UNSAID, **line} if _is_line(line) else line
 
 
@@ -62,7 +62,7 @@ def _each_line(plan: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class LineField(models.JSONField):
-    """A line of a plan: brief in the database, whole everywhere else."""
+    """A plan line, which is brief in the database and whole everywhere else."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return whole(super().from_db_value(value, expression, connection))
@@ -72,7 +72,7 @@ class LineField(models.JSONField):
 
 
 class PlanField(models.JSONField):
-    """The same for all lines of an execution."""
+    """A plan whose lines are brief in the database and whole everywhere else."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return whole_plan(super().from_db_value(value, expression, connection))

@@ -13,15 +13,15 @@ SILENCE = timedelta(minutes=2)
 
 class ChoreQuerySet(models.QuerySet["Chore"]):
     def take(self, name: str, *, every: timedelta, now: datetime) -> bool:
-        """Whether it is this caller's turn: once per interval across all processes."""
+        """Return whether the caller should do this chore now: once per interval, across all processes."""
         self.get_or_create(name=name)
         due = Q(last_run_at=None) | Q(last_run_at__lte=now - every)
         return self.filter(due, name=name).update(last_run_at=now) == 1
 
     def tick(self, *, outage: timedelta, now: datetime) -> datetime:
-        """Note that a scheduler ticks; return since when one has, without a gap longer than `outage`.
+        """Record a tick; return since when schedulers have ticked without a gap longer than `outage`.
 
-        A tick that far ahead is one of a clock that was set back since: it counts as a gap as well.
+        If the last tick is that far in the future, the clock was set back, which counts as a gap as well.
         """
         times = (now, now - outage, now + outage)
         at, long_ago, ahead = (connection.ops.adapt_datetimefield_value(time) for time in times)
@@ -41,12 +41,12 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
         self.filter(name="tick").update(took_seconds=seconds)
 
     def last_tick(self) -> Chore | None:
-        """When a scheduler last looked at everything, and how long that took."""
+        """Return when a scheduler last looked at everything, and how long that took."""
         return self.filter(name="tick").first()
 
 
 class Chore(models.Model):
-    """When something that is done once for all processes was last done."""
+    """Recurring work that one process does for all, with the time when it was last done."""
 
     name = models.CharField(max_length=40, primary_key=True)
     last_run_at = models.DateTimeField(null=True)
@@ -60,7 +60,7 @@ class Chore(models.Model):
 
 
 def is_ticking(last_tick: Chore | None, *, now: datetime) -> bool:
-    """Whether some scheduler is at work: one looks at everything every half lease at the latest."""
+    """Return whether a scheduler is running. A scheduler looks at everything at least every half lease."""
     silence = max(SILENCE, timedelta(seconds=settings.JIM_LEASE_SECONDS))
     return (
         last_tick is not None and last_tick.last_run_at is not None and now - last_tick.last_run_at < silence

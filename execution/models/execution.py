@@ -57,19 +57,21 @@ class Execution(models.Model):
     is_timed_out = models.BooleanField(default=False)
     deadline_at = models.DateTimeField(null=True, blank=True)
     late_noticed_at = models.DateTimeField(null=True, blank=True)
-    last_result = models.JSONField(null=True, blank=True, help_text="Of the schedule, when this started.")
+    last_result = models.JSONField(
+        null=True, blank=True, help_text="The schedule's last result when this execution started."
+    )
     error = models.TextField(blank=True)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
     accounted_at = models.DateTimeField(null=True, blank=True)
 
-    # Lines that were passed over when it was last judged, each with its status and why.
+    # The lines that were passed over when the execution last advanced, each with its status and the reason.
     closed: Mapping[int, tuple[str, str]] = {}
 
     objects = ExecutionQuerySet.as_manager()
 
     class Meta:
-        # Where several would do, SQLite takes the one that was made last: those with conditions come last.
+        # If several indexes fit, SQLite uses the one created last, so those with conditions come last.
         indexes = [
             models.Index(fields=["schedule", "-id"], name="execution_of_schedule"),
             models.Index(fields=["schedule"], name="execution_active", condition=Q(status="in_progress")),
@@ -105,7 +107,7 @@ class Execution(models.Model):
 
     @property
     def state(self) -> str:
-        """The status as people see it."""
+        """Return the status that people see, which can also be “cancelling”."""
         return "cancelling" if self.is_cancelling else self.status
 
     @property
@@ -116,11 +118,11 @@ class Execution(models.Model):
         return [step for step in self.plan["steps"] if step["index"] == index]
 
     def is_late(self, now: datetime) -> bool:
-        """Tell whether it runs, or ran, beyond its deadline."""
+        """Return whether the execution runs, or ran, past its deadline."""
         return self.deadline_at is not None and self.deadline_at < (self.finished_at or now)
 
     def neighbours(self) -> tuple[int | None, int | None]:
-        """Return the executions of the same schedule before and after this one."""
+        """Return the ids of the executions of the same schedule before and after this one."""
         if self.schedule_id is None:
             return None, None
         same = Execution.objects.filter(schedule=self.schedule_id).values_list("pk", flat=True)
@@ -128,7 +130,7 @@ class Execution(models.Model):
         return before, same.filter(pk__gt=self.pk).order_by("pk").first()
 
     def time_out(self, *, now: datetime) -> bool:
-        """Stop it like a cancelled one, as failed."""
+        """Stop the execution like a cancelled one, but count it as failed."""
         return self.cancel(
             initiator=Initiator.system("timeout"), now=now, reason=self._timeout_words(), timed_out=True
         )
@@ -146,7 +148,7 @@ class Execution(models.Model):
     def cancel(
         self, *, initiator: Initiator, now: datetime, reason: str = "", timed_out: bool = False
     ) -> bool:
-        """Ask what runs to stop; only clean-up starts afterwards. False: it has ended already."""
+        """Ask running steps to stop; only clean-up starts afterwards. False: it had already ended."""
         from .task import WorkerTask
 
         with transaction.atomic():
@@ -166,19 +168,19 @@ class Execution(models.Model):
         return True
 
     def clean_up(self, *, is_failure: bool = False) -> list[int]:
-        """Return the lines that a cancel leaves alone; a damaged plan promises nothing."""
+        """Return the lines that still run after a cancel; none if the plan is damaged."""
         try:
             return failure.clean_up(self.plan["steps"], is_failure=is_failure)
         except (AttributeError, KeyError, TypeError):
             return []
 
     def clean_up_tasks(self) -> list[tuple[int, str]]:
-        """Return the ids and names of the tasks that a cancel leaves alone, in order."""
+        """Return the ids and names of the tasks that would still run after a cancel, in order."""
         rows = self.tasks.filter(line__in=self.clean_up())
         return list(rows.order_by("step_index", "line").values_list("pk", "name"))
 
     def terminate(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """End it at once, without clean-up; a worker that finds its row gone writes nothing more."""
+        """End the execution immediately, without clean-up. A worker whose row is gone writes nothing more."""
         from .task import WorkerTask
 
         with transaction.atomic():
@@ -189,9 +191,9 @@ class Execution(models.Model):
             execution.cancel_reason = reason[:1000] or execution.cancel_reason
             execution.save(update_fields=["cancel_requested_at", "cancel_reason"])
             tasks = WorkerTask.objects.filter(execution=execution)
-            # What has been put off has begun as well.
+            # Steps that postponed themselves have begun as well.
             running = Activity.objects.open().filter(parent=execution.activity_id, executed_at__isnull=False)
-            # Their worker may be giving them back, or writing what they say.
+            # Their worker may be releasing them, or writing their output.
             list(tasks.lock().values_list("pk"))
             list(running.lock().values_list("pk"))
             tasks.delete()
@@ -204,11 +206,11 @@ class Execution(models.Model):
     def retry(
         self, *, initiator: Initiator, now: datetime, whole: bool = False, key: str = "", overlap: str = ""
     ) -> Execution | None:
-        """Start a new execution of what did not succeed, or of all; None: it waits for its turn."""
+        """Start a new execution of the steps that did not succeed, or of all. None: it waits for its turn."""
         from execution.loops.invoker import trigger
 
         if self.status == self.Status.IN_PROGRESS:
-            raise Refused(f"“{self}” is still running: cancel it first, or wait for its end.")
+            raise Refused(f"“{self}” is still running: cancel it first, or wait until it ends.")
         start = self.start_again(initiator=initiator, whole=whole)
         if self.schedule is None:
             return self._retry_group(start, initiator=initiator, now=now, whole=whole, key=key)
@@ -227,7 +229,10 @@ class Execution(models.Model):
     def _retry_group(
         self, start: Start, *, initiator: Initiator, now: datetime, whole: bool, key: str
     ) -> Execution:
-        """Find the retry that the same key asked for; without a schedule, no occurrence remembers it."""
+        """Retry a group, or return the retry that the same key asked for.
+
+        Without a schedule, there is no occurrence that stores the key.
+        """
         with transaction.atomic():
             list(Execution.objects.lock().filter(pk=self.pk).values_list("pk"))
             records = Activity.objects.filter(operation="retry", target_type="execution", target_id=self.pk)
@@ -250,14 +255,14 @@ class Execution(models.Model):
         try:
             start = Start.again(self, initiator=initiator, last=kept)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise Refused(f"The plan of “{self}” cannot be read: it cannot be run again.") from error
+            raise Refused(f"“{self}” cannot be run again, because its plan cannot be read.") from error
         if all("reused" in line or line["run_if"] == "failure" for line in start.lines):
-            raise Refused(f"All steps of “{self}” succeeded: run it again as a whole.")
+            raise Refused(f"All steps of “{self}” succeeded. To repeat them, run the whole execution again.")
         return start
 
     @property
     def nominal_at(self) -> datetime | None:
-        """The time that it stands for."""
+        """Return the time that this execution stands for."""
         if self.occurrence is not None:
             return self.occurrence.nominal_at
         told = self.plan["steps"][0].get("nominal_at")
@@ -265,7 +270,7 @@ class Execution(models.Model):
 
 
 def _may_be_kept(activity: Activity) -> bool:
-    """Tell whether it succeeded, or ran and found nothing to do."""
+    """Return whether a retry can keep this step: it succeeded, found nothing to do, or was kept before."""
     was_kept = "reused" in (activity.details or {})
     found_nothing = activity.status == Activity.Status.SKIPPED and activity.executed_at is not None
     return was_kept or activity.status in failure.SUCCEEDED or found_nothing

@@ -1,4 +1,4 @@
-"""What can be asked, and done, of many executions at once."""
+"""Queries and operations on many executions at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECOVERED_PER_PASS = 100
-# In the order of the model's fields, as `from_db` wants it.
+# In the order of the model's fields, as `from_db` requires.
 HELD = (
     "id",
     "schedule_id",
@@ -57,7 +57,7 @@ HELD = (
     "error",
     "started_at",
 )
-# So many executions that are under way in a worker, a few kB each; longer plans are read anew.
+# How many plans a process keeps parsed, and the longest that it keeps; longer plans are parsed each time.
 PLANS, PLAN_SIZE = 256, 16_384
 
 
@@ -71,7 +71,7 @@ class Accounted(NamedTuple):
 
     @property
     def result(self) -> Any:
-        """That of its last step; where several are last, theirs by name."""
+        """Return the result of the last step; if several steps come last, their results by name."""
         found = list(self.results.values())
         return found[0] if len(found) == 1 else self.results or None
 
@@ -83,7 +83,7 @@ class Around(NamedTuple):
     is_cancelling: bool
     is_running: bool
     changed_at: datetime
-    """When it ended, or else when it started."""
+    """When the execution ended or, while it runs, when it started."""
 
 
 class ExecutionQuerySet(models.QuerySet["Execution"]):
@@ -96,30 +96,30 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         )
 
     def stuck(self) -> ExecutionQuerySet:
-        """Select executions in progress that nothing would move: no task is queued or processing."""
+        """Select executions in progress that nothing would advance: no task is queued or processing."""
         from .task import WorkerTask
 
         live = WorkerTask.objects.live().filter(execution=OuterRef("pk"))
         return self.in_progress().filter(~Exists(live))
 
     def partial(self) -> ExecutionQuerySet:
-        """Those that failed although some of their steps succeeded."""
+        """Select executions that failed although some of their steps succeeded."""
         succeeded = Activity.objects.filter(parent=OuterRef("activity"), status__in=failure.SUCCEEDED)
         return self.filter(Exists(succeeded), status=self.model.Status.FAILED)
 
     def overtime(self, now: datetime) -> ExecutionQuerySet:
-        """Those that have taken longer than their schedule allows, and were not asked to stop yet."""
+        """Select executions that have run longer than allowed and have not been asked to stop yet."""
         return self.in_progress().filter(timeout_at__lte=now, cancel_requested_at=None)
 
     def late(self, now: datetime) -> ExecutionQuerySet:
-        """Still running after their deadline."""
+        """Select executions that are still running after their deadline."""
         return self.in_progress().filter(deadline_at__lt=now)
 
     def newly_late(self, now: datetime) -> ExecutionQuerySet:
         return self.in_progress().filter(deadline_at__lte=now, late_noticed_at=None)
 
     def with_progress(self) -> ExecutionQuerySet:
-        """Count `groups`, `groups_reached` and `has_successes` on an index: a list needs no plans."""
+        """Annotate `groups`, `groups_reached` and `has_successes` from an index, without reading plans."""
         parts = Activity.objects.filter(parent=OuterRef("activity")).order_by().values("parent")
         reached = parts.filter(step_index__lte=OuterRef("current_index"))
         counted = Count("step_index", distinct=True)
@@ -133,7 +133,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked).order_by("pk")
 
     def lock_and_read(self, ids: Sequence[int]) -> list[Execution]:
-        """Lock executions in id order and read what it takes to advance them: thousands in a second."""
+        """Lock executions in id order, and read only the columns that are needed to advance them."""
         theirs, params = among("id", ids)
         locking = "FOR NO KEY UPDATE" if connection.vendor == "postgresql" else ""
         sql = f"SELECT {', '.join(HELD)} FROM execution_execution WHERE {theirs} ORDER BY id {locking}"
@@ -145,7 +145,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def start(self, starts: Sequence[Start], *, now: datetime) -> list[int]:
         """Insert executions, root activities, all tasks and their activities, in a handful of statements.
 
-        Returns the executions in the same order.
+        Return the ids of the executions in the same order.
         """
         with planned_once():
             roots = Activity.objects.add(
@@ -179,7 +179,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         timeout_seconds: int | None = None,
         may: permissions.May = permissions.anything,
     ) -> Execution:
-        """Start jobs without a schedule: one after the other, side by side, or by their indexes."""
+        """Start a group of jobs: one after the other, side by side, or ordered by their indexes."""
         check_own_steps(steps, may)
         checked = checked_group(
             name, steps, mode=mode, on_failure=on_failure, timeout_seconds=timeout_seconds
@@ -197,9 +197,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.get(pk=pk)
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[int]:
-        """Advance those of these locked executions whose group is done.
+        """Advance the locked executions whose group is done.
 
-        Return the tasks that wait no longer: a caller that does not claim them tells the workers.
+        Return the ids of the tasks that are now queued. A caller that does not claim them must wake workers.
         """
         return advance(self.model, executions, now=now)
 
@@ -214,7 +214,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return len(late)
 
     def account(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Accounted]:
-        """Account what has ended since the last time, in the order of its ends; once each."""
+        """Mark ended executions as accounted, once each; return them in the order in which they ended."""
         theirs, params = among("e.schedule_id", schedule_ids)
         rows = fetch(
             "SELECT e.id, e.schedule_id, e.status, e.error, a.target_name, a.result "
@@ -236,7 +236,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return list(ended.values())
 
     def around(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Around]:
-        """Read what runs for these schedules, and what has ended after `now`."""
+        """Read the running executions of these schedules, and all executions that ended after `now`."""
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
             "SELECT id, schedule_id, source, cancel_requested_at IS NOT NULL, true, started_at "
@@ -245,14 +245,14 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
             "WHERE finished_at IS NOT NULL AND finished_at > %s",
             [*params, connection.ops.adapt_datetimefield_value(now)],
         )
-        # Put in order here: SQLite would go through all executions in the order of their ids instead.
+        # Sorted here, as SQLite would otherwise scan all executions in the order of their ids.
         return [
             Around(pk, schedule, source, bool(is_cancelling), bool(is_running), instant(at))
             for pk, schedule, source, is_cancelling, is_running, at in sorted(rows, key=itemgetter(0))
         ]
 
     def recover(self, *, now: datetime) -> int:
-        """Advance stuck executions. That no tasks are left does not prove success: their activities do."""
+        """Advance stuck executions. Their activities show whether they succeeded; missing tasks do not."""
         stuck = list(self.stuck().values_list("pk", flat=True)[:RECOVERED_PER_PASS])
         for pk in stuck:
             try:
@@ -283,7 +283,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
 
 def _plan(text: str) -> Any:
-    """Read the plan once, not in each turn of its execution; it never changes."""
+    """Parse a plan, or return it from the cache if it is short; a plan never changes."""
     return kept_plan(text) if len(text) <= PLAN_SIZE else whole_plan(_loaded(text))
 
 
@@ -296,4 +296,4 @@ def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return None  # it is judged as a plan that cannot be read
+        return None  # treated as a plan that cannot be read

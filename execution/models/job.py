@@ -23,7 +23,7 @@ MAY_BE_RETRIED = (
 
 @dataclass(frozen=True)
 class Job:
-    """A single job by the id it keeps for life: while it is queued its row, and then its last activity."""
+    """A single job, found by its permanent key: its task while it is in the queue, and its last activity."""
 
     key: uuid.UUID
     task: WorkerTask | None
@@ -41,7 +41,7 @@ class Job:
         return self.activity.status if self.task is None else self.task.state
 
     def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Before it starts: at once. While it runs, it is asked to stop. False: it has ended already."""
+        """Cancel a job that has not started, or ask a running one to stop. False: it had already ended."""
         own = WorkerTask.objects.filter(activity__task_key=self.key, execution=None)
         with transaction.atomic():
             if not WorkerTask.objects.filter(pk__in=list(own.values_list("pk", flat=True))).cancel(now=now):
@@ -51,7 +51,7 @@ class Job:
         return True
 
     def retry(self, *, initiator: Initiator, now: datetime) -> WorkerTask:
-        """One more attempt of a job that failed or was cancelled, with a full budget of its own."""
+        """Queue one more attempt of a job that failed or was cancelled, with its full number of retries."""
         last = self.activity
         if not last.is_final:
             raise Refused(f"“{last.target_name}” has not ended: it cannot be retried yet.")
@@ -59,12 +59,17 @@ class Job:
             raise Refused(f"“{last.target_name}” did not fail: there is nothing to retry.")
         step = (last.details or {}).get("step")
         if step is None:
-            raise Refused(f"“{last.target_name}” belongs to an execution: retry that.")
+            raise Refused(f"“{last.target_name}” belongs to an execution: retry the execution instead.")
         kind = step_types.get(step.get("step_type", ""))
         if kind is not None and not kind.is_offered:
-            raise Refused(f"“{last.target_name}” was not started by a person: what started it decides.")
+            raise Refused(
+                f"“{last.target_name}” cannot be retried here: it was not started by a person, and what "
+                "started it decides about retries."
+            )
         try:
             with transaction.atomic():
                 return WorkerTask.objects.requeue(last, step, initiator=initiator, now=now)
         except IntegrityError as error:
-            raise Refused(f"“{last.target_name}”, or one like it, is queued again already.") from error
+            raise Refused(
+                f"“{last.target_name}”, or a job with the same deduplication key, is already in the queue."
+            ) from error

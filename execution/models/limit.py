@@ -23,20 +23,20 @@ from text.clean import clean_text
 
 from .worker import Worker
 
-BUSY = "The queue is too busy at the moment: try again."
+BUSY = "The queue is too busy at the moment. Try again."
 PATIENCE_MILLISECONDS = 2_000
 LOCK_TIMEOUT, DEADLOCK = "55P03", "40P01"
 
 
 class LimitQuerySet(models.QuerySet["Limit"]):
     def define(self, key: str, size: Any, *, initiator: Initiator, now: datetime, note: str = "") -> Limit:
-        """Create a limit, which counts what runs already; nothing is saved if anything is wrong."""
+        """Create a limit. Tasks that run already count towards it. Nothing is saved if a value is invalid."""
         limit = Limit(key=(key or "").strip(), size=size, note=note)
         limit.check_definition()
         with queue_at_rest():
             if self.filter(pk=limit.key).exists():
                 raise ValidationError(
-                    {"key": "There is a limit with this key already: change its size instead."}
+                    {"key": "A limit with this key already exists: change its size instead."}
                 )
             limit.save(force_insert=True)
             _mark(limit.key)
@@ -46,7 +46,7 @@ class LimitQuerySet(models.QuerySet["Limit"]):
     def put(
         self, key: str, size: Any, *, initiator: Initiator, now: datetime, note: str | None = None
     ) -> Limit:
-        """Give the limit this size, whether it exists or not; without a note, the stored one stays."""
+        """Create a limit, or change its size if it exists. Without a note, the stored note is kept."""
         limit = self.filter(pk=clean_text(key.strip())).first()
         if limit is None:
             return self.define(key, size, initiator=initiator, now=now, note=note or "")
@@ -55,9 +55,9 @@ class LimitQuerySet(models.QuerySet["Limit"]):
         return limit
 
     def room(self, *, limit_keys: str, pool: str, apart_from: UUID | None = None) -> bool:
-        """Whether one more with these keys may run now; true until the caller's transaction ends.
+        """Return whether one more task with these keys can run. The answer holds until the transaction ends.
 
-        Reservations count once they are taken: one that waits does not keep another from its seat. A pool
+        A reservation counts once its seat is taken; a waiting one does not keep another from a seat. A pool
         without a limit has as many seats as its workers.
         """
         sizes = self.lock_sizes(limit_keys.split(SEPARATOR))
@@ -71,26 +71,26 @@ class LimitQuerySet(models.QuerySet["Limit"]):
         return Room.left(sizes, seats, fetch(f"{HELD} UNION ALL {taken}", [own])).fits(limit_keys, pool)
 
     def lock_sizes(self, keys: Iterable[str]) -> dict[str, int]:
-        """Lock the limits that exist, by key, and return their sizes: who counts, counts alone.
+        """Lock the limits that exist, so that one transaction counts at a time; return their sizes by key.
 
-        What is counted has to be read by a later statement, which sees all that was committed before.
+        Count the tasks in a later statement, which sees everything that was committed before.
         """
         return dialect().lock_limits(set(keys))
 
     def _seats(self, pool: str) -> int:
-        """Count the seats of a pool. Claims for it lock its reservation, as it has no limit to lock."""
+        """Count the seats of a pool without a limit. Its reservation is locked in place of a limit."""
         dialect().lock_reservations([pool])
         return Worker.objects.seats_of(pool)
 
 
 class Limit(models.Model):
-    """How many tasks with one key run at once, on all workers together."""
+    """The number of tasks with one key that can run at once, on all workers together."""
 
     EDITABLE = ("size", "note")
 
     key = models.CharField(max_length=100, primary_key=True)
     size = models.PositiveIntegerField(
-        validators=[MaxValueValidator(100_000)], help_text="0: nothing with this key starts."
+        validators=[MaxValueValidator(100_000)], help_text="If 0, no task with this key starts."
     )
     note = models.CharField(max_length=200, blank=True)
 
@@ -106,9 +106,9 @@ class Limit(models.Model):
         return {name: getattr(self, name) for name in self.EDITABLE}
 
     def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> bool:
-        """Change the limit. What runs goes on, also above a smaller size; nothing starts by the old size.
+        """Change the limit. Running tasks continue, even if a smaller size allows fewer of them.
 
-        Return False if nothing differs: what is saved as it was has not been edited.
+        Return False if no value differs, in which case nothing is saved or recorded.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -127,7 +127,7 @@ class Limit(models.Model):
         return True
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
-        """Delete the limit. What waited for it starts at once, unless another limit holds it."""
+        """Delete the limit. Tasks that waited for it can start immediately, unless another limit is full."""
         with queue_at_rest():
             details = self._take().definition()
             Activity.objects.record("delete", self, initiator=initiator, now=now, details=details)
@@ -146,20 +146,20 @@ class Limit(models.Model):
             raise ValidationError({"key": f"This key {complaint}."})
 
     def _take(self) -> Limit:
-        """Locks the row and reads it anew, so that what follows is decided on the newest state."""
+        """Lock the row and read it again, so that later decisions use its newest state."""
         fresh = Limit.objects.filter(pk=self.pk).select_for_update(of=("self",), no_key=True).first()
         if fresh is None:
-            raise Refused(f"The limit “{self}” was deleted meanwhile.")
+            raise Refused(f"The limit “{self}” was deleted in the meantime.")
         self.size, self.note = fresh.size, fresh.note
         return self
 
 
 @contextmanager
 def queue_at_rest() -> Iterator[None]:
-    """Keep others from queueing, claiming or ending tasks: each is always marked by the limits that exist.
+    """Keep others from queueing, claiming or ending tasks, so that every task is marked by existing limits.
 
-    The lock keeps out as well those who hold rows that they are about to write. It comes before the lock of
-    a limit, as for those who claim.
+    The lock also waits for transactions that hold rows which they are about to write. It is taken before the
+    lock of a limit, as in claims.
     """
     try:
         with transaction.atomic():

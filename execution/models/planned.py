@@ -1,4 +1,4 @@
-"""How the lines of plans become tasks: many at once, as cheaply as each database can."""
+"""Turn plan lines into tasks: many at once, as cheaply as each database allows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ACTIVITY_FIELDS = (
 
 
 class Planned(NamedTuple):
-    """A line of a plan (or a single job) that becomes a task."""
+    """A plan line or a single job that is about to become a task."""
 
     line: dict[str, Any]
     initiator: Initiator
@@ -46,7 +46,7 @@ class Planned(NamedTuple):
     root_id: int | None = None
     position: int = 0
     dedup_key: str = ""
-    # Not before this time; None: at once.
+    # The task does not start before this time; None: it is ready immediately.
     later_at: datetime | None = None
 
     @property
@@ -66,16 +66,16 @@ class Planned(NamedTuple):
         )
 
     def ended(self, status: str, message: str, *, now: datetime, **fields: Any) -> Activity:
-        """Its activity, if it does not have to run."""
+        """Build the activity of a line that does not have to run."""
         own = dict(zip(ACTIVITY_FIELDS, self.activity, strict=True))
         own["parent_id"] = own.pop("parent")
         return Activity(**own, status=status, message=message, created_at=now, finished_at=now, **fields)
 
 
 def add(planned: Iterable[Planned], *, now: datetime) -> None:
-    """Add tasks and the activities of their first attempts; all of them, or none. Workers are woken.
+    """Add tasks and the activities of their first attempts, all or none, and wake the workers.
 
-    While PostgreSQL writes some, the next ones are made. SQLite has one write lock, so all are made first.
+    While PostgreSQL writes one batch, the next is built. SQLite has one write lock, so all are built first.
     """
     every = iter(planned if connection.vendor == "postgresql" else list(planned))
     some = list(islice(every, AT_ONCE))
@@ -90,12 +90,12 @@ def add(planned: Iterable[Planned], *, now: datetime) -> None:
 
 
 def new_key() -> UUID:
-    """Version 7: keys of the same time are neighbours in an index, where random ones are all over it."""
+    """Return a UUID of version 7: keys of the same time are neighbours in an index, unlike random keys."""
     milliseconds, random = time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big")
     return UUID(int=milliseconds << 80 | 7 << 76 | (random >> 68) << 64 | 2 << 62 | random & (1 << 62) - 1)
 
 
 def up_to_date(line: Mapping[str, Any]) -> dict[str, Any]:
-    """With all that a line says now: it may have been planned when there was less to say."""
+    """Add the values that a line lacks because it was planned by an older version of JIM."""
     told: dict[str, Any] = Step().as_json() | whole(line)
     return told if "limit_keys" in told else told | {"limit_keys": limit_keys(told)}

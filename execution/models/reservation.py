@@ -21,13 +21,13 @@ from .limit import Limit
 from .planned import ACTIVITY_FIELDS, Planned
 from .worker import lease
 
-# By the name that `Reservation.state` gives it.
+# The condition of each state, by the name that `Reservation.state` returns.
 STATES = {
     "waiting": Q(released_at=None, taken_at=None),
     "running": Q(released_at=None, taken_at__isnull=False),
     "released": Q(released_at__isnull=False),
 }
-LOST = "the process that ran it was lost"
+LOST = "the process that ran the step was lost"
 _TURN = f"{by_turn()} LIMIT 1"
 _IS_ANY_READY = " UNION ALL ".join(
     f"SELECT 1 FROM execution_workertask WHERE {ready} AND pool = %s" for ready in (READY, READY_LIMITED)
@@ -44,7 +44,7 @@ _FIRST_OF_SET = (
 
 
 class Lost(Exception):
-    """The seat is not the request's any more: it lapsed or was released."""
+    """The request no longer holds its seat: the lease ended or the seat was released."""
 
 
 class ReservationQuerySet(models.QuerySet["Reservation"]):
@@ -52,7 +52,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return self.filter(released_at=None)
 
     def lapsed(self, now: datetime) -> ReservationQuerySet:
-        """Select live reservations whose holder has not beaten for a lease."""
+        """Select live reservations whose lease has ended."""
         return self.live().filter(lease_until__lt=now)
 
     def reserve(
@@ -63,9 +63,9 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         now: datetime,
         then: Callable[[Reservation], object] = lambda reservation: None,
     ) -> Reservation | None:
-        """Reserve the next free seat of the pool; None while another has it, or a queued task goes first.
+        """Reserve the pool's next free seat; None while another request has it or a queued task goes first.
 
-        What is done `then` is part of the same transaction.
+        `then` is called in the same transaction.
         """
         reservation = self._reserve(line, holder, now, then)
         if reservation is None and self.filter(pool=line["pool"]).expire(now):
@@ -73,25 +73,28 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return reservation
 
     def in_the_way(self, pool: str, *, now: datetime) -> Reservation | None:
-        """Why the next seat of the pool cannot be reserved: who has it, or after whom a task goes first."""
+        """Return the reservation that prevents another: a live one, or one after which a task goes first."""
         rows = list(self.filter(pool=pool).order_by("-released_at"))
         for live in (each for each in rows if each.released_at is None):
             return live if live.lease_until >= now else None
         return rows[0] if rows and rows[0].lets_pass(now) else None
 
     def expire(self, now: datetime) -> int:
-        """Frees the seats of those who did not beat for a lease."""
+        """Free the seats of reservations whose lease has ended; return their number."""
         return sum(reservation.lapse(now) for reservation in self.lapsed(now))
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Those that were released; the last one of each pool may still let a task pass, for a lease."""
+        """Delete reservations that were released before this time, which must be more than a lease ago.
+
+        For one lease, the last reservation of each pool can still let a task go first.
+        """
         old = self.filter(released_at__lt=before).values_list("pk", flat=True)[:limit]
         return self.filter(pk__in=list(old)).delete()[0]
 
     def _reserve(
         self, line: Mapping[str, Any], holder: str, now: datetime, then: Callable[[Reservation], object]
     ) -> Reservation | None:
-        """Reserve durably, because a reservation that others do not see reserves nothing."""
+        """Reserve in a transaction of its own, as a reservation only works once others can see it."""
         with transaction.atomic(durable=True):
             reservation = self._insert(line, holder, now)
             if reservation is None or not self._is_its_turn(reservation, now):
@@ -100,7 +103,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return reservation
 
     def _insert(self, line: Mapping[str, Any], holder: str, now: datetime) -> Reservation | None:
-        """None: there is a live one of the pool already."""
+        """Insert a reservation. None: the pool has a live one already."""
         made = Reservation(
             pool=line["pool"],
             limit_keys=line["limit_keys"],
@@ -113,7 +116,10 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return made if insert_each(Reservation, fields, [row], unless_known=True, returning="id") else None
 
     def _is_its_turn(self, reservation: Reservation, now: datetime) -> bool:
-        """Ask once it is inserted: from then on, no other can release a seat of this pool."""
+        """Return whether no queued task goes first; otherwise, delete the reservation.
+
+        Call this after the reservation is inserted: from then on, no other can release a seat of this pool.
+        """
         others = self.filter(pool=reservation.pool).exclude(pk=reservation.pk)
         released = list(others.order_by("-released_at"))
         if any(last.lets_pass(now) for last in released[:1]):
@@ -130,14 +136,14 @@ class Reservation(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     pool = models.CharField(max_length=40)
     limit_keys = models.CharField(max_length=1_200, blank=True)
-    holder = models.CharField(max_length=255, help_text="The host and the process that beat for it.")
+    holder = models.CharField(max_length=255, help_text="The host and process that renew its lease.")
     activity = models.ForeignKey(Activity, models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField()
-    taken_at = models.DateTimeField(null=True, help_text="Since when its request runs.")
+    taken_at = models.DateTimeField(null=True, help_text="When its request started to run.")
     lease_until = models.DateTimeField()
     released_at = models.DateTimeField(null=True)
     passes_first = models.BigIntegerField(
-        null=True, help_text="The task that goes before the next reservation of this pool."
+        null=True, help_text="The task that must start before the next reservation of this pool."
     )
 
     objects = ReservationQuerySet.as_manager()
@@ -161,7 +167,7 @@ class Reservation(models.Model):
 
     @property
     def limits(self) -> list[str]:
-        """The keys of the limits that it counts for."""
+        """Return the keys of the limits that the reservation counts towards."""
         return self.limit_keys.split(SEPARATOR) if self.limit_keys else []
 
     def take(
@@ -172,10 +178,10 @@ class Reservation(models.Model):
         now: datetime,
         clock: Callable[[], datetime] | None = None,
     ) -> bool:
-        """Its request begins, with an activity that only this reservation may write to.
+        """Begin the request, with an activity that only this reservation may write to.
 
-        False while no seat is free; Lost if it was released before. `clock` is asked again once the limits
-        are locked, which may take long; without it, `now` is recorded.
+        Return False while no seat is free. Raise Lost if the reservation was released before. Locking the
+        limits can take long, so `clock` is then called for the time to record; without it, `now` is recorded.
         """
         with transaction.atomic(savepoint=False):
             if not self.sees_room():
@@ -195,15 +201,15 @@ class Reservation(models.Model):
         return True
 
     def sees_room(self) -> bool:
-        """Whether a seat is free; outside a transaction, that may have changed by the next moment."""
+        """Return whether a seat is free. Outside a transaction, the answer can change at any moment."""
         return Limit.objects.room(limit_keys=self.limit_keys, pool=self.pool, apart_from=self.pk)
 
     def beat(self, now: datetime) -> bool:
-        """Renew the lease. False: the seat was given to others."""
+        """Renew the lease. False: the seat has been released."""
         return self._if_live().update(lease_until=now + lease()) == 1
 
     def finish(self, ending: Ending, *, now: datetime) -> bool:
-        """Record how its request ended and release the seat; False, and nothing, if it was lost before."""
+        """Record how the request ended and release the seat. False: the seat was lost before."""
         with transaction.atomic():
             is_own = self._release(self._if_live(), now)
             if is_own:
@@ -211,7 +217,7 @@ class Reservation(models.Model):
         return is_own
 
     def release(self, now: datetime, *, why: str = "cancelled") -> bool:
-        """Frees the seat; a request that runs in it counts as cancelled, and notices by its next beat."""
+        """Free the seat. A request that runs in it counts as cancelled, and notices at its next heartbeat."""
         with transaction.atomic():
             is_own = self._release(self._if_live(), now)
             if is_own:
@@ -219,7 +225,7 @@ class Reservation(models.Model):
         return is_own
 
     def free(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Take the seat from its holder, on request of a person."""
+        """Take the seat from its holder, because a person asked for it."""
         with transaction.atomic():
             is_freed = self.release(now, why=f"Its seat was released by {initiator.name}.")
             if is_freed:
@@ -227,7 +233,7 @@ class Reservation(models.Model):
         return is_freed
 
     def lapse(self, now: datetime) -> bool:
-        """Frees the seat of a holder that did not beat for a lease; what ran in it has failed."""
+        """Free the seat if its lease has ended. The step that ran in it counts as failed."""
         with transaction.atomic():
             is_over = self._release(self._if_live().filter(lease_until__lt=now), now)
             if is_over:
@@ -235,7 +241,7 @@ class Reservation(models.Model):
         return is_over
 
     def lets_pass(self, now: datetime) -> bool:
-        """Whether a queued task still goes before the next reservation; for a lease at most."""
+        """Return whether a queued task still goes before the next reservation, for a lease at most."""
         if self.passes_first is None or self.released_at is None or now >= self.released_at + lease():
             return False
         ready = "SELECT 1 FROM execution_workertask WHERE id = %s AND status = 'queued' AND NOT is_delayed"

@@ -1,4 +1,4 @@
-"""What becomes an execution: a schedule's occurrence, a group of jobs, or an execution once more."""
+"""Plan executions: of a schedule's occurrence, of a group of jobs, or of an earlier execution again."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .planned import Planned, new_key, up_to_date
 if TYPE_CHECKING:
     from .execution import Execution
 
-# What a plan's lines are told anew each time they start.
+# The values of plan lines that are set again for each execution.
 TOLD = ("key", "refs", "values", "keys", "unbound", "has_last", "reused")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Decided, and planned: steps are never read again."""
+    """An execution that is about to start, with its plan. The schedule's steps are not read again."""
 
     name: str
     lines: list[dict[str, Any]]
@@ -39,9 +39,9 @@ class Start:
     occurrence: Waiting | None = None
     timeout_seconds: int | None = None
     retry_of: int | None = None
-    # By line, what a retry takes over from the execution before.
+    # The activities that a retry takes over from the earlier execution, by line.
     reused: Mapping[int, Activity] | None = None
-    # What started it, as it was then.
+    # The event that started the execution, as it was then.
     event: Mapping[str, Any] | None = None
 
     @classmethod
@@ -88,7 +88,7 @@ class Start:
 
     @classmethod
     def again(cls, before: Execution, *, initiator: Initiator, last: Collection[Activity]) -> Start:
-        """Plan all steps again, or those that did not succeed: the outcomes of `last` may be kept."""
+        """Plan an execution's steps again. Steps whose successful activity is in `last` can be reused."""
         kept = {activity.line: activity for activity in last if activity.line is not None}
         lines = [up_to_date(line) for line in before.plan["steps"]]
         known = reusable(lines, kept)
@@ -165,7 +165,7 @@ class Start:
 
     @property
     def first(self) -> int:
-        """The group that it begins with: nothing has failed yet that another one could be there for."""
+        """Return the index of the first group to run. Steps that only run after a failure do not count."""
         first: int = min(
             line["index"]
             for line in self.lines
@@ -174,7 +174,7 @@ class Start:
         return first
 
     def note(self, now: datetime) -> None:
-        """Tells its lines what their placeholders need."""
+        """Add to the lines what their placeholders need."""
         last_result = self.schedule and self.schedule.last_result
         has_last = last_result is not None
         note(self.lines, zone=self.zone, has_last=has_last, event=self.event, now=now)
@@ -184,7 +184,7 @@ class Start:
         return self.schedule.zone if self.schedule else zone_of("UTC")
 
     def planned(self, execution_id: int, root_id: int) -> Iterator[Planned]:
-        """All its tasks: the first group queued, the rest waiting for the group before."""
+        """Yield all tasks: those of the first group are queued, the others wait for the group before them."""
         for line in self.lines:
             if not self._is_over(line):
                 status = "queued" if line["index"] == self.first else "waiting"
@@ -195,7 +195,7 @@ class Start:
         return "reused" in line or is_late_alert
 
     def ended(self, root_id: int, now: datetime) -> Iterator[Activity]:
-        """Build the activities of lines that need not run, so that each line of a plan has one."""
+        """Build the activities of lines that do not have to run, so that each line of a plan has one."""
         for line in filter(self._is_over, self.lines):
             planned = Planned(line, self.initiator, root_id=root_id)
             before = (self.reused or {}).get(line["line"])

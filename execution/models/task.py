@@ -22,14 +22,14 @@ MOST_PRIORITY = 1_000
 
 
 class WorkerTask(models.Model):
-    """The queue row of one step, for its whole life, retries included; deleted when its work is done."""
+    """The row of one step or job in the queue. Retries use the same row, which is deleted at the end."""
 
     class Status(models.TextChoices):
         WAITING = "waiting"
         QUEUED = "queued"
         PROCESSING = "processing"
 
-    # Unique, as its activities see to it; found through them as well.
+    # Unique, which its activities ensure; rows are found through the activities as well.
     key = models.UUIDField()
     execution = models.ForeignKey(
         Execution, models.CASCADE, null=True, blank=True, related_name="tasks", db_index=False
@@ -38,17 +38,21 @@ class WorkerTask(models.Model):
     line = models.PositiveIntegerField()
     step_index = models.PositiveIntegerField()
     name = models.CharField(max_length=200)
-    step = LineField(help_text="The line of the plan, frozen.")
+    step = LineField(help_text="The plan line, frozen.")
     pool = models.CharField(max_length=40)
     isolation = models.CharField(max_length=8)
     priority = models.IntegerField(default=0)
     position = models.BigIntegerField(default=0)
     limit_keys = models.CharField(
-        max_length=1_200, blank=True, help_text="What it counts for while it runs, one key per line."
+        max_length=1_200,
+        blank=True,
+        help_text="The limits that it counts towards while it runs, one key per line.",
     )
-    is_limited = models.BooleanField(default=False, help_text="There is a limit for one of its keys.")
+    is_limited = models.BooleanField(default=False, help_text="One of its keys has a limit.")
     dedup_key = models.CharField(
-        max_length=200, blank=True, help_text="Of a job: no other with the same key is queued meanwhile."
+        max_length=200,
+        blank=True,
+        help_text="While this job is in the queue, no other with the same key is added.",
     )
     status = models.CharField(max_length=10, choices=Status.choices)
     attempt = models.PositiveIntegerField(default=1)
@@ -63,11 +67,13 @@ class WorkerTask(models.Model):
         blank=True,
         related_name="tasks",
         db_index=False,
-        # A claim looks at its worker once; the database would do so again for each of its tasks.
+        # A claim checks its worker once; a constraint would check it again for each task.
         db_constraint=False,
     )
     claimed_at = models.DateTimeField(null=True, blank=True)
-    begun_at = models.DateTimeField(null=True, blank=True, help_text="Of an attempt that put itself off.")
+    begun_at = models.DateTimeField(
+        null=True, blank=True, help_text="When an attempt that postponed itself began."
+    )
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
 
@@ -114,33 +120,33 @@ class WorkerTask(models.Model):
         return self.name
 
     def get_absolute_url(self) -> str:
-        """Its attempt's: that stays when the task is done."""
+        """Return the URL of the attempt, which remains when the task is done."""
         return reverse("web:activity", args=[self.activity_id])
 
     @property
     def state(self) -> str:
-        """The status as people see it."""
+        """Return the status that people see, which can also be “cancelling”."""
         return "cancelling" if self.cancel_requested_at else self.status
 
     def prioritise(self, priority: int, *, initiator: Initiator, now: datetime) -> bool:
-        """Change the priority. False: it has been claimed meanwhile, and nothing changes for what runs."""
+        """Change the priority. False: the task has been claimed in the meantime and keeps its priority."""
         if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST_PRIORITY:
             raise ValidationError(
-                {"priority": f"A whole number from -{MOST_PRIORITY} to {MOST_PRIORITY} is expected."}
+                {"priority": f"Must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}."}
             )
-        return self._change({"priority": priority}, f"Its priority is {priority}.", initiator, now)
+        return self._change({"priority": priority}, f"Priority set to {priority}.", initiator, now)
 
     def move_to_front(self, *, initiator: Initiator, now: datetime) -> bool:
-        return self._change({"position": position_before_all(now)}, "It goes first.", initiator, now)
+        return self._change({"position": position_before_all(now)}, "Moved to the front.", initiator, now)
 
     def move_to_back(self, *, initiator: Initiator, now: datetime) -> bool:
-        return self._change({"position": -position_before_all(now)}, "It goes last.", initiator, now)
+        return self._change({"position": -position_before_all(now)}, "Moved to the back.", initiator, now)
 
     def hasten(self, *, initiator: Initiator, now: datetime) -> bool:
-        """Let a retry or a job start before its time. False: it does not wait for one."""
+        """Let a retry or a job start before its time. False: the task is not waiting for a time."""
         return self._change(
             {"is_delayed": False, "available_at": now},
-            "It waits no longer.",
+            "No longer waits for its start time.",
             initiator,
             now,
             status=self.Status.QUEUED,

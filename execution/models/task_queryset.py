@@ -1,4 +1,4 @@
-"""What can be asked, and done, of many tasks at once: the verbs of the queue."""
+"""Queries and operations on many tasks at once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def is_claimable(self, *, pools: Sequence[str], now: datetime) -> bool:
-        """Whether a worker of these pools would get anything. What a full limit holds back is not ready."""
+        """Return whether a worker of these pools could claim a task now, as limits and reservations allow."""
         ready = self.queued().served_by(pools)
         reserved = Reservation.objects.filter(released_at=None).values("pool")
         unlimited = ready.filter(is_delayed=False, is_limited=False).exclude(pool__in=reserved)
@@ -70,7 +70,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return unlimited.exists() or ripe.exists() or is_any_open(pools)
 
     def queued_later(self, *, pools: Sequence[str], now: datetime) -> datetime | None:
-        """When the next of the tasks that were delayed beyond this time will be ready."""
+        """Return when the next task that is delayed beyond `now` will be ready; None if there is none."""
         later = self.queued().served_by(pools).filter(is_delayed=True, available_at__gt=now)
         at: datetime | None = later.aggregate(at=Min("available_at"))["at"]
         return at
@@ -86,17 +86,18 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         may: permissions.May = permissions.anything,
     ) -> list[uuid.UUID]:
-        """Single jobs without an execution, each one's activity is its root; returns their keys.
+        """Queue single jobs without an execution, each with an activity of its own; return their keys.
 
-        A request is a step, and may have a `position`, a time to be `available_at`, an `idempotency_key` (a
-        repeated request names the first one's job) and a `dedup_key` (skipped while its twin has not ended).
+        A request is a step. It can also have a `position`, a time `available_at`, an `idempotency_key` (a
+        repeated request returns the key of the first one's job) and a `dedup_key` (the job is skipped while
+        another one with this key has not ended).
         """
         return enqueue(self, requests, initiator=initiator, now=now, may=may)
 
     def requeue(
         self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime
     ) -> WorkerTask:
-        """Add the next attempt of a job whose row is gone. Its activity is unique, so one retry wins."""
+        """Queue another attempt of a job whose row is gone. Its activity is unique, so only one succeeds."""
         return requeue(self, last, step, initiator=initiator, now=now)
 
     def finish(
@@ -107,34 +108,35 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         claims: Callable[[], ClaimRequest | None] = lambda: None,
     ) -> Finished:
-        """End attempts of one worker, and claim for the seats that this leaves, in one transaction.
+        """End attempts of one worker, and claim tasks for the seats that become free, in one transaction.
 
-        The fence is (id, attempt, worker): what another has taken over since changes nothing. `claims` is
-        asked for the free seats when the outcomes are written; without a request, nothing is claimed.
+        The fence is (id, attempt, worker): outcomes of tasks that another worker has taken over are ignored.
+        `claims` is called for the free seats once the outcomes are written; if it returns None, nothing is
+        claimed.
         """
         return finish(self, finishes, worker_id=worker_id, now=now, claims=claims)
 
     def release(self, tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
-        """Back to the queue, unstarted, as the same attempt; one that is being cancelled is not released."""
+        """Return unstarted tasks to the queue as the same attempts, except those that are being cancelled."""
         return release(tasks, worker_id=worker_id)
 
     def abandon(self, task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
-        """End a task whose outcome the database refuses, as a last resort; its execution counts as stuck."""
+        """End a task whose outcome the database refuses, as a last resort. Its execution is then stuck."""
         return abandon(task, error, worker_id=worker_id, now=now)
 
     def recover(self, *, now: datetime) -> int:
-        """End the attempts of workers that are dead or gone, in the way a worker ends its own.
+        """End the attempts of workers that are dead or gone, in the same way as a worker ends its own.
 
-        Leave locked rows for later: a process that froze in the middle of a write stops no other.
+        Locked rows are left for later, so that a process that froze in the middle of a write blocks no other.
         """
         return recover(self, now=now)
 
     def cancel(self, *, now: datetime, kept: Collection[int] = ()) -> int:
-        """Close what has not started, flag what runs; the lines that are `kept` go on.
+        """Close tasks that have not started, and flag running ones. The caller holds the execution's lock.
 
-        The caller holds the lock of the execution.
+        Tasks of the lines in `kept` are left alone.
         """
-        # Locked before they are told apart: a release in between would escape both writes.
+        # Locked first: both writes would miss a task that is released in between.
         tasks = [task for task in self.lock() if task.line not in kept]
         self._close([task for task in tasks if task.status != self.model.Status.PROCESSING], now=now)
         flagged = self.processing().exclude(line__in=kept)
@@ -145,25 +147,25 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         self.filter(pk__in=[task.pk for task in idle]).delete()
         for has_begun, told in (
             (False, "Cancelled before it started."),
-            (True, "Cancelled while it waited."),
+            (True, "Cancelled while it was waiting."),
         ):
             ids = [task.activity_id for task in idle if (task.begun_at is not None) == has_begun]
             Activity.objects.filter(pk__in=ids).close(status=Activity.Status.CANCELLED, message=told, now=now)
         keep_steps([(task.activity_id, task.step) for task in idle if task.execution_id is None])
 
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
-        """Put these first, in this order, among what waits in their pool with the same priority."""
+        """Move these tasks, in this order, ahead of all others in their pool with the same priority."""
         with transaction.atomic():
-            # Found through their activities: the queue has no index of its own for that.
+            # Found through their activities, as the queue has no index on the key.
             found_ids = self.filter(activity__task_key__in=keys).values_list("pk", flat=True)
             named = self.filter(pk__in=list(found_ids))
-            # Transactions that end or advance their executions write to several of them, in no order.
+            # Transactions that end or advance these executions write to several tasks, in any order.
             executions = Execution.objects.filter(pk__in=set(named.values_list("execution_id", flat=True)))
             list(executions.lock().values_list("pk"))
             rows = {task.key: task for task in named.unclaimed().lock()}
             found = [rows[key] for key in dict.fromkeys(keys) if key in rows]
             if len({(task.pool, task.priority) for task in found}) > 1:
-                raise Refused("Only tasks of one pool and one priority can be put in order.")
+                raise Refused("Only tasks in the same pool and with the same priority can be reordered.")
             front = position_before_all(now)
             update_each(
                 self.model,

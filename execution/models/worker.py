@@ -23,11 +23,11 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.filter(status=Worker.Status.ALIVE)
 
     def holding_leases(self, now: datetime) -> WorkerQuerySet:
-        """Those that certainly run: one that died stays `alive` until a scheduler finds its lease ended."""
+        """Select workers with a valid lease. Dead ones stay `alive` until a scheduler notices."""
         return self.alive().filter(lease_until__gte=now)
 
     def expired(self, now: datetime) -> WorkerQuerySet:
-        """Those without a lease, or with one that no beat can have written unless the clock was set back."""
+        """Select workers whose lease has ended, or is so far ahead that the clock must have been set back."""
         return self.alive().exclude(lease_until__range=(now, now + 2 * lease()))
 
     def seats_of(self, pool: str) -> int:
@@ -47,7 +47,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         )
 
     def bury(self, *, now: datetime) -> int:
-        """Those of this set that are alive are dead from now on: their beats and claims count no more."""
+        """Mark the living workers of this set as dead: their heartbeats and claims no longer count."""
         buried: list[Worker] = []
         for worker in self.alive().order_by("pk"):
             with transaction.atomic():
@@ -66,7 +66,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
 
 
 class Worker(models.Model):
-    """One running worker process; it holds the lease for all its tasks."""
+    """A worker process. Its lease covers all of its tasks."""
 
     class Status(models.TextChoices):
         ALIVE = "alive"
@@ -76,7 +76,7 @@ class Worker(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     host = models.CharField(max_length=255)
     pid = models.PositiveIntegerField()
-    pools = models.JSONField(default=list, help_text="Empty: all pools.")
+    pools = models.JSONField(default=list, help_text="If empty, all pools.")
     seats = models.PositiveIntegerField()
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.ALIVE)
     started_at = models.DateTimeField()
@@ -86,11 +86,11 @@ class Worker(models.Model):
     clock_skew_seconds = models.FloatField(
         null=True,
         blank=True,
-        help_text="How far its host's clock was ahead of the database's at its last beat; negative: behind. "
-        "Empty on SQLite, which has no other clock.",
+        help_text="How far the host's clock was ahead of the database's at the last heartbeat; negative if "
+        "behind. Empty on SQLite, which has no clock of its own.",
     )
     stale_refused = models.PositiveIntegerField(
-        default=0, help_text="Outcomes that came after its tasks were lost."
+        default=0, help_text="Outcomes refused because the worker had lost the task."
     )
 
     objects = WorkerQuerySet.as_manager()
@@ -123,12 +123,12 @@ class Worker(models.Model):
 
     @property
     def clock_trouble(self) -> str:
-        """How its host's clock differs from the database's, in words; empty if they agree."""
+        """Describe how the host's clock differs from the database's; empty if they agree."""
         seconds = self.clock_skew_seconds
         return "" if seconds is None else clock.trouble(timedelta(seconds=seconds))
 
     def beat(self, now: datetime, *, clock_skew: timedelta | None = None) -> bool:
-        """Renew the lease. False: this worker was buried; it must end its children and register anew."""
+        """Renew the lease. False: this worker counts as dead; it must end its children and register again."""
         alive = Worker.objects.alive().filter(pk=self.pk)
         skew = None if clock_skew is None else clock_skew.total_seconds()
         return alive.update(beat_at=now, lease_until=now + lease(), clock_skew_seconds=skew) == 1

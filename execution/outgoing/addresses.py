@@ -21,7 +21,7 @@ NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", re.IG
 
 UNICAST = IPv6Network("2000::/3")
 NAT64 = IPv6Network("64:ff9b::/96")
-# Not public, yet `is_global` in some Python versions; the first is Azure's for its guests.
+# Not public, yet `is_global` in some Python versions. Azure uses the first one for its virtual machines.
 SPECIAL: tuple[Network, ...] = tuple(
     ip_network(network)
     for network in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")
@@ -40,9 +40,9 @@ def url_complaint(url: str) -> str:
     except ValueError as error:
         return f"cannot be read: {error}"
     if parts.scheme not in ("http", "https") or not host:
-        return "must be a whole address that begins with http:// or https://"
+        return "must be a complete URL that begins with http:// or https://"
     if "@" in parts.netloc:
-        return "must hold neither user name nor password; use authentication and a secret"
+        return "must not contain a user name or password; use authentication and a secret"
     if not PLACE.fullmatch(parts.netloc):
         return f"{host!r} is not the name or the address of a host"
     literal = _literal(host)
@@ -68,7 +68,7 @@ def _port_complaint(port: int | None, scheme: str) -> str:
     if port == 0:
         return "port 0 cannot be called; leave it out or use one from 1 to 65535"
     if allowed and port not in allowed:
-        return f"port {port} is not among those that may be called: {', '.join(map(str, allowed))}"
+        return f"port {port} is not one of the allowed ports: {', '.join(map(str, allowed))}"
     return ""
 
 

@@ -1,9 +1,9 @@
 """HTTP calls to other servers that cannot be redirected to addresses that are not allowed.
 
-Every connection looks its host up once, checks all addresses that it gets, and goes to one of these. Proxies
-and credentials of the environment are not used. Another thread can end a call at any moment.
+Every connection looks up its host once, checks all resulting addresses, and uses one of them. Proxies and
+credentials from the environment are not used. Another thread can end a call at any moment.
 
-Importing this loads the HTTP client, which costs a process several megabytes: import it where a call is made.
+This module loads the HTTP client, which takes several megabytes of memory: import it where a call is made.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """`body` is its beginning: at most KEPT_BYTES of the `size`, unpacked if no content-encoding is left."""
+    """An HTTP response. `body` is its first KEPT_BYTES at most, unpacked if no content-encoding is left."""
 
     status: int
     url: str
@@ -56,7 +56,7 @@ class Answer:
 
 
 class Call:
-    """One request and the redirects that it leads to; used once."""
+    """One request and the redirects that it leads to. Use each object only once."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Call:
                 if not (follow_redirects and is_redirect(response.status, headers)):
                     return self._answer(request, response, headers, enough)
             request = redirected(request, response.status, headers["location"])
-        raise CallFailed(f"was redirected more than {MAX_REDIRECTS} times", can_retry=False)
+        raise CallFailed(f"the request was redirected more than {MAX_REDIRECTS} times", can_retry=False)
 
     def hang_up(self) -> None:
-        """End the call from any thread: `send` fails at once, unless it has its answer."""
+        """End the call from any thread: `send` fails immediately, unless it already has its answer."""
         self._network.cut_off()
 
     @property
@@ -97,8 +97,8 @@ class Call:
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         connection = httpcore2.HTTPConnection(
             target.origin,
-            # The client changes what it is given, which is not safe for a context that threads share: the
-            # network has that one, and uses it instead.
+            # The client changes the context that it is given, which is not safe for one that threads share:
+            # the network has the shared context, and uses it instead of this one.
             ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "https" else None,
             network_backend=self._network,
         )
@@ -120,7 +120,7 @@ class Call:
     def _answer(
         self, request: Request, response: httpcore2.Response, headers: httpx2.Headers, enough: int | None
     ) -> Answer:
-        # What frames the pieces of a body counts as well, and so does what unpacks to nothing.
+        # The framing of the pieces of a body counts as well, and so does data that unpacks to nothing.
         self._network.allow(2 * settings.JIM_HTTP_BYTES + HEAD_BYTES)
         pieces = response.iter_stream()
         if headers.get("content-encoding", "").lower() in ("gzip", "x-gzip"):
@@ -163,7 +163,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
         if body:
             raise CallFailed(
                 f"{here.host} redirects to {there.host}, but a body is not sent on to another site; "
-                "if it belongs there, use its URL",
+                "to send it there, use the URL of that site",
                 can_retry=False,
             )
     return replace(request, method=method, url=str(there), headers=headers, body=body)

@@ -59,7 +59,7 @@ class Network(httpcore2.NetworkBackend):
         self._bytes_left = 0
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Wire:
-        """Connect to the first address that accepts, if none of them is refused."""
+        """Connect to the first address that accepts, unless JIM must not call one of the addresses."""
         failure: OSError | None = None
         for address in self._addresses(host, port):
             self.close()
@@ -73,7 +73,7 @@ class Network(httpcore2.NetworkBackend):
         raise CallFailed(f"cannot connect to {host}: {told(failure)}")
 
     def cut_off(self) -> None:
-        """End all waiting for the network at once, from any thread."""
+        """End all waiting for the network immediately. Can be called from any thread."""
         with self.lock:
             self.is_cut_off = True
             if self._wire is not None:
@@ -98,7 +98,7 @@ class Network(httpcore2.NetworkBackend):
     def seconds_left(self, at_most: float) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise CallFailed(f"did not end within {self.limits.total_seconds:g} s")
+            raise CallFailed(f"the call did not end within {self.limits.total_seconds:g} s")
         return min(left, at_most)
 
     def _addresses(self, host: str, port: int) -> list[str]:
@@ -134,7 +134,7 @@ class Wire(httpcore2.NetworkStream):
     def __init__(self, network: Network, host: str, *, is_v6: bool) -> None:
         self._network, self._host = network, host
         self._socket = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET, socket.SOCK_STREAM)
-        # The same connection once more: this one stays when TLS takes the socket over.
+        # A second handle of the same connection, which remains when TLS takes over the socket.
         self._handle = self._socket.dup()
 
     def connect(self, address: str, port: int) -> None:
@@ -170,7 +170,7 @@ class Wire(httpcore2.NetworkStream):
             with self._within(self._network.limits.idle_seconds):
                 data = self._socket.recv(max_bytes)
         except TimeoutError:
-            raise self._waited_in_vain("was silent") from None
+            raise self._waited_in_vain("sent nothing") from None
         except OSError as error:
             raise CallFailed(f"the connection to {self._host} broke: {told(error)}") from None
         self._network.check(heard=len(data))
@@ -183,13 +183,13 @@ class Wire(httpcore2.NetworkStream):
                 with self._within(self._network.limits.idle_seconds):
                     rest = rest[self._socket.send(rest) :]
         except TimeoutError:
-            raise self._waited_in_vain("took nothing more") from None
+            raise self._waited_in_vain("accepted no data") from None
         except OSError as error:
             # The client then reads what the server said before it closed.
             raise httpcore2.WriteError(error) from None
 
     def cut(self) -> None:
-        with suppress(OSError):  # not connected yet, or no more
+        with suppress(OSError):  # not connected yet, or no longer connected
             self._handle.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

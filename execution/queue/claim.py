@@ -1,9 +1,9 @@
-"""Queued → processing: which tasks are next.
+"""Claim tasks: choose the next ones, and move them from queued to processing.
 
-Tasks without a limit are claimed by one statement, in the order of the queue. If a limit or a reservation
-has a say, a look without locks finds the groups of tasks that have room, so that a full limit costs little
-to those who do not need it. Only then are the limits locked, by key, and all is counted anew: what is
-counted under the lock holds. The statements stand in `postgresql` and `sqlite`.
+Tasks without a limit are claimed by one statement, in the order of the queue. If limits or reservations
+affect which task is next, a query without locks first finds the groups of tasks that have room, so that a
+full limit costs little for tasks that do not need it. Only then are the limits locked, by key, and everything
+is counted again: under the lock, the counts cannot change. The statements are in `postgresql` and `sqlite`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MOST_PASSED_OVER = 100
 
 
 def claim(by: ClaimRequest, *, freed: Freed | None = None) -> list[ClaimedTask]:
-    """Claim ready tasks for the free seats of a living worker; their activities begin.
+    """Claim ready tasks for the free seats of a living worker, and begin their activities.
 
-    `freed`: what the transaction around this claim has ended, None if there is none.
+    `freed` counts the tasks that the surrounding transaction has ended; None without such a transaction.
     """
-    # An isolation without a place for anything is not looked at.
+    # Isolations that have no room at all are left out.
     free: SeatCounts = {each: by.free[each] for each, size in by.most(by.free).items() if size > 0}
     rows = _claim(by, free, freed) if free else []
     return sorted((ClaimedTask(row, by.now) for row in rows), key=lambda task: task.turn)
@@ -59,7 +59,7 @@ def _claim(by: ClaimRequest, free: SeatCounts, freed: Freed | None) -> list[Row]
 
 
 def _hand_over(by: ClaimRequest, free: SeatCounts, freed: Freed) -> HandOver:
-    """Let the next of one group take the places of the tasks of that group that ended (decision 0029)."""
+    """Let the next tasks of a group take the places of its tasks that ended (decision 0029)."""
     if len(freed) != 1:
         return NOTHING_HANDED_OVER
     [(group, number)] = freed.items()
@@ -69,7 +69,7 @@ def _hand_over(by: ClaimRequest, free: SeatCounts, freed: Freed) -> HandOver:
 
 
 def _claim_by_turn(by: ClaimRequest, free: SeatCounts) -> list[Row]:
-    """Claim the next in order that have room, with and without a limit."""
+    """Claim the next tasks that have room, in order, with and without a limit."""
     groups = find_open_groups(by.pools, free)
     if not groups:
         return _claim_others(by, by.most(free))
@@ -84,9 +84,9 @@ def _claim_by_turn(by: ClaimRequest, free: SeatCounts) -> list[Row]:
 def _claim_first(
     by: ClaimRequest, groups: Sequence[TaskGroup], free: SeatCounts, passed_over: Sequence[int] = ()
 ) -> list[Row]:
-    """Claim what is chosen of these groups, and the others that go before the first that waits for a seat.
+    """Claim tasks of these groups, and unlimited tasks that go before the first one that waits for a seat.
 
-    A row that another transaction is changing is not waited for: the next one is looked for.
+    Rows that another transaction is changing are skipped, and the next ones are tried instead.
     """
     seats = max(1, *free.values())
     found = look_at_first(groups, seats=seats, others=by.most(free), pools=by.pools, passed_over=passed_over)
@@ -99,7 +99,7 @@ def _claim_first(
 
 
 def _claim_others(by: ClaimRequest, most: SeatCounts) -> list[Row]:
-    """Claim so many tasks without a limit."""
+    """Claim at most this many tasks without a limit."""
     wanted: SeatCounts = {isolation: size for isolation, size in most.items() if size > 0}
     if not wanted:
         return []
@@ -107,6 +107,6 @@ def _claim_others(by: ClaimRequest, most: SeatCounts) -> list[Row]:
 
 
 def _left(free: SeatCounts, rows: Sequence[Row]) -> dict[Isolation, int]:
-    """Count the seats that these rows leave."""
+    """Count the seats that are left after these rows have been claimed."""
     taken = Counter(row[ISOLATION] for row in rows)
     return {isolation: size - taken[isolation] for isolation, size in free.items()}

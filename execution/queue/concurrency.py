@@ -1,4 +1,4 @@
-"""What a task counts for while it runs. Which keys it has is up to a policy that the settings name."""
+"""Limits on concurrent tasks. A policy, named in the settings, decides which limits a task counts towards."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LONGEST = 1_200
 
 class ConcurrencyPolicy(Protocol):
     def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
-        """Return the limit keys of a line of a plan, or of a single job; frozen when it is queued."""
+        """Return the limit keys of a plan line or a single job. They are fixed when the task is queued."""
         ...
 
 
 class AllKeys:
-    """Everything, its pool, its step type, and each resource that it names."""
+    """A policy that returns `global`, and the keys of the pool, the step type and all resources of a task."""
 
     def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
         resources = [f"resource:{name}" for name in line["resources"]]
@@ -36,19 +36,19 @@ class AllKeys:
 
 
 def limit_keys(line: Mapping[str, Any]) -> str:
-    """As they are stored: in order, one per line."""
+    """Return a line's limit keys as they are stored: sorted, and separated by line breaks."""
     keys = _keys(line)
     if wrong := [key for key in keys if key_complaint(key)]:
         raise Refused(f"{_blamed()} the limit key {wrong[0]!r:.110} {key_complaint(wrong[0])}.")
     text = SEPARATOR.join(sorted(set(keys)))
-    # In bytes: they are part of an index, and that is what an index has room for.
+    # In bytes, because the keys are part of an index, whose entries are limited in size.
     if (size := len(text.encode())) > LONGEST:
-        raise Refused(f"{_blamed()} the limit keys take {size} bytes together; at most {LONGEST} are kept.")
+        raise Refused(f"{_blamed()} the limit keys take {size} bytes; at most {LONGEST} are allowed.")
     return text
 
 
 def _keys(line: Mapping[str, Any]) -> list[str]:
-    """Ask the policy, which is code of the installation: what it raises stops only this line."""
+    """Ask the policy, which can be custom code. Any exception in it becomes a Refused error."""
     try:
         return list(policy().keys(line))
     except Refused:
@@ -58,25 +58,25 @@ def _keys(line: Mapping[str, Any]) -> list[str]:
 
 
 def _blamed() -> str:
-    return f"The setting JIM_CONCURRENCY_POLICY ({settings.JIM_CONCURRENCY_POLICY}) gives no limit keys:"
+    return f"The policy in JIM_CONCURRENCY_POLICY ({settings.JIM_CONCURRENCY_POLICY}) gives no valid keys:"
 
 
 def key_complaint(key: object) -> str:
-    """Tell what is wrong with a limit's key; empty if nothing is."""
+    """Describe what is wrong with a limit's key; empty if nothing is."""
     if not isinstance(key, str):
         return "is not text"
     if not 0 < len(key) <= LONGEST_KEY:
-        return f"has {len(key)} characters; 1 to {LONGEST_KEY} are allowed"
+        return f"is {len(key)} characters long; 1 to {LONGEST_KEY} are allowed"
     return (
         ""
         if key.isprintable() and key == key.strip()
-        else "begins, ends or is broken by a character that cannot be seen"
+        else "begins or ends with a space, or contains an invisible character"
     )
 
 
 @dataclass
 class Room:
-    """How many more may run: by limit, and in pools whose next seat is reserved for a direct request."""
+    """How many more tasks can run, by limit, and by pool whose next seat is reserved for a direct request."""
 
     limits: dict[str, int]
     pools: dict[str, int]
@@ -85,14 +85,14 @@ class Room:
     def left(
         cls, sizes: Mapping[str, int], seats: Mapping[str, int], holders: Iterable[tuple[str, str, int]]
     ) -> Room:
-        """Of the sizes of limits and the seats of pools; holders are (limit keys, pool, how many)."""
+        """Subtract the holders from limits and pools. A holder is (limit keys, pool, number of tasks)."""
         room = cls(dict(sizes), dict(seats))
         for limit_keys, pool, count in holders:
             room.take(limit_keys, pool, count)
         return room
 
     def fits(self, limit_keys: str, pool: str) -> bool:
-        """Tell whether one more fits; a task without a limit always does."""
+        """Return whether one more task fits. Keys without a limit always fit."""
         keys = limit_keys.split(SEPARATOR)
         return self.pools.get(pool, 1) > 0 and all(self.limits.get(key, 1) > 0 for key in keys)
 
@@ -104,7 +104,7 @@ class Room:
 
 
 class Candidate(NamedTuple):
-    """A ready task as the claim sees it; `is_limited` also if a reservation is what limits it."""
+    """A ready task that could be claimed. `is_limited` is also true if only a reservation limits it."""
 
     turn: Turn
     isolation: Isolation
@@ -118,7 +118,7 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which of the limited ones, and how many of the others, by isolation."""
+    """The ids of the limited tasks to claim, and the number of other tasks to claim by isolation."""
 
     chosen: list[int]
     others: Counter[Isolation]
@@ -131,7 +131,7 @@ def choose(
     free: Mapping[Isolation, int],
     ahead: Mapping[Isolation, int],
 ) -> Choice:
-    """Choose the next in turn that have room. Nothing goes before a task that only waits for a seat."""
+    """Choose the next tasks, in order, that have room. None overtakes a task that only waits for a seat."""
     chosen: list[int] = []
     taken: Counter[Isolation] = Counter()
     others: Counter[Isolation] = Counter()
@@ -161,5 +161,7 @@ def _policy(path: str) -> ConcurrencyPolicy:
     try:
         made: ConcurrencyPolicy = import_string(path)()
     except Exception as error:
-        raise Refused(f"The setting JIM_CONCURRENCY_POLICY ({path}) names no policy: {error}") from error
+        raise Refused(
+            f"The setting JIM_CONCURRENCY_POLICY ({path}) does not name a policy: {error}"
+        ) from error
     return made

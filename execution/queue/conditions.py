@@ -1,4 +1,4 @@
-"""Conditions and lists of the queue that both databases read alike, used by name in their statements."""
+"""SQL conditions and column lists of the queue that are the same for both databases."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from activities.models import Activity
 from execution.models.attempt import ClaimedTask
 
 COLUMNS = ", ".join(ClaimedTask.COLUMNS)
-# However many groups of tasks there are, one look lists no more.
+# The most groups of tasks that one query lists.
 MOST_SETS = 1_000
-# Ready tasks without a limit, and with one. Each is the condition of indexes of WorkerTask, word for word.
+# Ready tasks without a limit, and with one. Each is, word for word, the condition of indexes of WorkerTask.
 READY = "status = 'queued' AND NOT is_delayed AND NOT is_limited"
 READY_LIMITED = "status = 'queued' AND NOT is_delayed AND is_limited"
-# Waits and retries whose time has come. Until a claim has marked them so, no claim has to read past them.
+# Waits and retries whose time has come. They are not ready, and cost other claims nothing, until one claim
+# marks them as ready.
 RIPE = (
     "SELECT id FROM execution_workertask WHERE status = 'queued' AND is_delayed AND available_at <= %(now)s "
     "ORDER BY available_at LIMIT 1000"
 )
 RESERVED = "SELECT pool FROM execution_reservation WHERE released_at IS NULL"
-# A limit or a reservation has a say in who is next. Two probes of an index.
+# Limits or reservations affect which task is next. Takes two lookups in an index.
 IS_CONTESTED = f"(EXISTS (SELECT 1 FROM execution_workertask WHERE {READY_LIMITED}) OR EXISTS ({RESERVED}))"
 IS_WORKER_ALIVE = "EXISTS (SELECT 1 FROM execution_worker w WHERE w.id = %(worker)s AND w.status = 'alive')"
-# What runs, by limit keys and pool. It counts until its end is committed, whether its worker is alive or not.
+# The number of running tasks by limit keys and pool. A task counts until its end is committed, even if its
+# worker is dead.
 HELD = (
     "SELECT limit_keys, pool, count(*) AS number FROM execution_workertask "
     "WHERE status = 'processing' AND worker_id IS NOT NULL GROUP BY limit_keys, pool"
 )
-# All that room is counted from. Each row: its kind, limit keys (or the pools of a worker), pool, isolation, a
-# number, priority and position.
+# Everything that room is counted from. The columns are: kind, limit keys (or the pools of a worker), pool,
+# isolation, a number, priority and position.
 COUNTS = f"""
     SELECT 'limit' AS kind, key AS limit_keys, '' AS pool, '' AS isolation, size AS number,
         0 AS priority, 0 AS position FROM execution_limit
@@ -42,9 +44,9 @@ COUNTS = f"""
 
 
 def in_pools(pools: int) -> str:
-    """Restrict a claim to so many pools: %(pool_0)s, %(pool_1)s …; without any, it serves all.
+    """Write the condition for a claim of this many pools: %(pool_0)s, %(pool_1)s …; with 0, it takes all.
 
-    A list, not an array: PostgreSQL reads a single pool in the order of its index only if it is an equality.
+    A list, not an array: for a single pool, PostgreSQL then sees an equality and can read in index order.
     """
     return f"AND pool IN ({', '.join(f'%(pool_{n})s' for n in range(pools))})" if pools else ""
 
@@ -54,11 +56,11 @@ def pool_params(pools: Sequence[str]) -> dict[str, str]:
 
 
 def _literals(values: Mapping[str, Any]) -> str:
-    """Numbers, texts without quotes, and truths: what stands in a statement need not be sent each time."""
+    """Write numbers, booleans and texts without quotes as SQL, so that they are not sent each time."""
     return ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values.values())
 
 
-# What a task that was never tried looks like, and its activity.
+# The values of a task that was never tried, and of its activity.
 _PENDING = Activity.UNSAID | {"status": Activity.Status.PENDING.value}
 _UNTRIED = {"attempt": 1, "failures": 0, "crashes": 0}
 PENDING, UNTRIED = _literals(_PENDING), _literals(_UNTRIED)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Dialect(Protocol):
-    """What `postgresql` and `sqlite` have in common."""
+    """The interface that `postgresql` and `sqlite` share."""
 
     SETS: str
-    """WITH RECURSIVE …: a list `s` of the different groups among limited tasks that are ready."""
+    """A WITH RECURSIVE clause that lists, as `s`, the distinct groups of ready tasks with a limit."""
     HAS_LIMIT: str
-    """There is a limit for one of a task's `limit_keys`."""
+    """The condition that one of a task's `limit_keys` has a limit."""
 
     def has_key(self, key: str) -> str:
         """Write the condition that one of a task's `limit_keys` is this one."""
@@ -35,14 +35,14 @@ class Dialect(Protocol):
     def claim_unlimited(
         self, by: ClaimRequest, most: SeatCounts, *, among_limited: bool, is_writing: bool
     ) -> UnlimitedClaim:
-        """Claim tasks without a limit; nothing if a limit or a reservation has a say in who is next.
+        """Claim tasks without a limit; none if limits or reservations affect which task is next.
 
-        `among_limited`: it has, and these seats are for tasks without a limit.
-        `is_writing`: the caller's transaction has written already, and something is probably ready.
+        `among_limited`: claim nevertheless, as these seats are meant for tasks without a limit.
+        `is_writing`: the caller's transaction has written already, and a task is probably ready.
         """
 
     def hand_over(self, by: ClaimRequest, group: TaskGroup, number: int) -> HandOver:
-        """Give the places of so many ended tasks to the next of their group, without counting anew."""
+        """Give the places of `number` ended tasks to the next tasks of their group, without a new count."""
 
     def claim_ids(self, by: ClaimRequest, ids: Sequence[int]) -> list[Row]:
         """Claim these tasks, except for those that another transaction is changing."""
@@ -57,10 +57,10 @@ class Dialect(Protocol):
         """Lock the live reservations of these pools, in order."""
 
     def lock_queue(self, *, milliseconds: int) -> None:
-        """Let no other transaction queue, claim or end a task; wait so long for those that do."""
+        """Keep others from queueing, claiming or ending tasks; wait this long for those that are doing so."""
 
     def count_groups(self, after: TaskGroup | None, *, most: int) -> list[Row]:
-        """Return COUNTS and the groups of limited tasks that are ready: the next so many after this one."""
+        """Return COUNTS and the next `most` groups of ready tasks with a limit, after the given group."""
 
     def first_tasks(
         self,
@@ -71,13 +71,13 @@ class Dialect(Protocol):
         pools: Sequence[str],
         passed_over: Sequence[int],
     ) -> list[Row]:
-        """Return COUNTS, the first tasks of each group, and the first others, which have no limit."""
+        """Return COUNTS, the first tasks of each group, and the first tasks without a limit."""
 
     def delete_held(self, tasks: Sequence[ClaimedTask], worker_id: UUID) -> list[Row]:
         """Delete the tasks that this worker still holds, by the fence (id, attempt, worker)."""
 
     def release_held(self, tasks: Sequence[ClaimedTask], worker_id: UUID) -> list[Row]:
-        """Queue those again that this worker still holds and that are not being cancelled."""
+        """Queue the tasks again that this worker still holds and that are not being cancelled."""
 
 
 def dialect() -> Dialect:

@@ -1,4 +1,4 @@
-"""How single jobs come into the queue: new ones, those that name keys, and ended ones that are retried."""
+"""Queue single jobs: new ones, ones with idempotency or deduplication keys, and retries of ended ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from execution.models.task import WorkerTask
     from execution.models.task_queryset import WorkerTaskQuerySet
 
-# Names the lock of those who queue several jobs with keys.
+# The advisory lock of transactions that queue several jobs with keys.
 KEYS = 0x6B657973
 
 
@@ -39,7 +39,7 @@ def enqueue(
     now: datetime,
     may: permissions.May,
 ) -> list[uuid.UUID]:
-    """Add one task for each request; where one names a key, look first for what has it already."""
+    """Add one task for each request. If requests have keys, first look for jobs that have them already."""
     asked = list(requests)
     check_own_steps(asked, may)
     wanted = JobRequest.each(asked, initiator=initiator, now=now)
@@ -59,7 +59,7 @@ def _noting(keys: list[uuid.UUID], jobs: Iterable[JobRequest]) -> Iterator[Plann
 
 
 def _enqueue_once(queue: WorkerTaskQuerySet, jobs: Sequence[JobRequest], *, now: datetime) -> None:
-    """Add new jobs; if another process is queueing the same at this moment, a second look finds them."""
+    """Add new jobs. If another process is adding the same jobs, the second attempt finds them."""
     try:
         with transaction.atomic():
             _add_new(queue, jobs, now=now)
@@ -70,7 +70,7 @@ def _enqueue_once(queue: WorkerTaskQuerySet, jobs: Sequence[JobRequest], *, now:
 
 def _add_new(queue: WorkerTaskQuerySet, jobs: Sequence[JobRequest], *, now: datetime) -> None:
     if len(jobs) > 1 and connection.vendor == "postgresql":
-        # One after the other: two that name the same keys in another order would wait for each other.
+        # One at a time: two transactions with the same keys in a different order would wait for each other.
         fetch("SELECT 1 FROM (SELECT pg_advisory_xact_lock(%s)) AS held", [KEYS])
     keyed = {job.key for job in jobs if job.idempotency_key}
     rows = Activity.objects.filter(task_key__in=keyed, attempt=1).values_list("task_key", "details")
@@ -120,7 +120,7 @@ def requeue(
     activity.initiator_type, activity.initiator_id = initiator.type, initiator.id
     activity.initiator_name = initiator.name
     activity.save(force_insert=True)
-    # Asked by the statement that inserts it: no limit is made in between.
+    # Evaluated by the INSERT itself, so that no limit can be created in between.
     limited = Exists(Limit.objects.filter(pk__in=step["limit_keys"].split(SEPARATOR)))
     task = queue.create(
         key=uuid.UUID(step["key"]),

@@ -1,6 +1,6 @@
-"""How a worker lets go of tasks: it finishes attempts, gives them back, or abandons them.
+"""Finish, release or abandon the tasks of a worker.
 
-The fence of all three is (id, attempt, worker): what another has taken over since changes nothing.
+The fence of all three is (id, attempt, worker): tasks that another worker has taken over are left alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def finish(
     now: datetime,
     claims: Callable[[], ClaimRequest | None],
 ) -> Finished:
-    """Queue again what is retried or put off, end the rest, advance its executions, then claim."""
+    """Queue retried and postponed tasks again, end the others, advance their executions, then claim."""
     with transaction.atomic(savepoint=False):
         ids = {f.task.execution_id for f in finishes if f.task.execution_id is not None}
         executions = Execution.objects.lock_and_read(sorted(ids)) if ids else []
@@ -81,7 +81,7 @@ def finish(
 
 
 def _freed(gone: Mapping[int, LetGo]) -> Freed:
-    """Count the limited tasks that ended, by group: the next of each may take their places."""
+    """Count the limited tasks that ended, by group. The next tasks of each group can take their places."""
     return Counter(each.group for each in gone.values() if each.group)
 
 
@@ -96,7 +96,7 @@ def _retry(
     worker_id: uuid.UUID,
     now: datetime,
 ) -> set[int]:
-    """Queue the same row again for its next attempt, with a pending activity linked to this one."""
+    """Queue the same row again for its next attempt, with a pending activity linked to the last one."""
     if not finishes:
         return set()
     attempts = {f.task.pk: f.task.attempt for f in finishes}
@@ -114,7 +114,7 @@ def _retry(
 
 
 def _again(task: WorkerTask, nxt: retry.Next, activity: Activity, now: datetime) -> tuple[Any, ...]:
-    """Return its key and AGAIN_FIELDS. What was put off goes on after a crash, but not after a failure."""
+    """Return the id and AGAIN_FIELDS. A postponed attempt continues after a crash, not after a failure."""
     assert nxt.available_at is not None
     is_delayed = nxt.available_at > now
     begun_at = task.begun_at if nxt.failures == task.failures else None
@@ -144,7 +144,7 @@ def next_attempt(before: Activity, now: datetime) -> Activity:
 
 
 def _put_off(queue: WorkerTaskQuerySet, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
-    """Queue the same attempt until its time comes, unless it is being cancelled."""
+    """Queue the same attempts again for a later time, except those that are being cancelled."""
     if not finishes:
         return set()
     by_task = {f.task.pk: f for f in finishes}
@@ -166,7 +166,7 @@ def _end(
     following: Mapping[int, retry.Next],
     worker_id: uuid.UUID,
 ) -> dict[int, LetGo]:
-    """Delete what this worker still holds, and end the activities of just that, and of retries."""
+    """Delete the tasks that this worker still holds; end their activities and those of retried attempts."""
     tasks = [f.task for f in over]
     if dialect() is postgresql and over and not again and all(f.is_plain for f in over):
         endings = [f.ending(why_not=_why_not(f, following)) for f in over]
@@ -189,26 +189,26 @@ def _why_not(finish: Finish, following: Mapping[int, retry.Next]) -> str:
 
 
 def _is_retryable(finish: Finish, gone: Collection[int]) -> bool:
-    """Tell whether a single job ended without success; the steps of executions stand in their plan."""
+    """Return whether a single job ended without success. An execution has its steps in its plan."""
     failed = finish.outcome.status in Activity.FAILURES or finish.outcome.interrupted is not None
     return finish.task.execution_id is None and finish.task.pk in gone and failed
 
 
 def keep_steps(rows: Sequence[tuple[int, Any]]) -> None:
-    """Keep the step of a job at its last activity, for a later retry: its queue row is deleted."""
+    """Store a job's step in its last activity for a later retry, as its queue row is deleted."""
     if rows:
         update_each(Activity, ("details",), [(activity, {"step": step}) for activity, step in rows])
 
 
 def _leaves_room(ended: Sequence[ClaimedTask], claimed: Sequence[ClaimedTask]) -> bool:
-    """Tell whether ended tasks leave room that the claimed ones, with the same limit keys, did not take."""
+    """Return whether ended tasks left room that claimed ones with the same limit keys did not take."""
     left = Counter(task.step.get("limit_keys") for task in ended)
     left.subtract(task.step.get("limit_keys") for task in claimed)
     return any(count > 0 for count in left.values())
 
 
 def release(tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
-    """Give back what this worker still holds, unstarted."""
+    """Put the unstarted tasks that this worker still holds back into the queue."""
     with transaction.atomic():
         released = _let_go(dialect().release_held(tasks, worker_id)) if tasks else {}
         Activity.objects.unbegin([task.activity_id for task in tasks if task.pk in released])
@@ -232,9 +232,10 @@ def abandon(task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetim
 
 
 class LetGo(NamedTuple):
-    """A task that its worker no longer holds; `made_room`: others may have waited for that.
+    """A task that its worker no longer holds.
 
-    `group`: of a limited one, those who may take its place.
+    `made_room`: other tasks may have waited for its end. `group`: if it has a limit, the group of tasks that
+    can take its place.
     """
 
     is_cancelled: bool

@@ -1,4 +1,4 @@
-"""Who has what at this moment: the limits, and the pools, which exist by being named."""
+"""How limits and pools are used at this moment. A pool exists as soon as something names it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .dialect import dialect
 DEFAULT = "default"
 MOST_LIMITS = 500
 MOST_COUNTED = 1_000
-# From each pool to the next, however many tasks each of them has.
+# Steps from each pool to the next on an index, however many tasks each pool has.
 _POOLS = f"""
     p(pool) AS (
         SELECT * FROM (SELECT pool FROM execution_workertask WHERE {READY} ORDER BY pool LIMIT 1) AS first
@@ -34,7 +34,7 @@ _COUNTED = (
     "(SELECT count(*) FROM (SELECT 1 FROM execution_workertask n WHERE {condition} AND n.pool = {of}.pool "
     f"LIMIT {MOST_COUNTED}) AS counted)"
 )
-# Each row: what it is about, limit keys (or the pools of a worker), pool, a number, a word.
+# The columns are: kind, limit keys (or the pools of a worker), pool, a number, and a word.
 _SEEN = f"""
     SELECT 'held' AS kind, limit_keys, pool, number, '' AS word FROM ({HELD}) AS held
     UNION ALL SELECT 'reserved', limit_keys, pool, CASE WHEN taken_at IS NULL THEN 0 ELSE 1 END, holder
@@ -51,7 +51,7 @@ _SEEN = f"""
 
 @dataclass(frozen=True)
 class Used:
-    """A limit, and how many run with its key or are ready to; the latter counted up to a point."""
+    """A limit, and how many tasks with its key are running or ready; ready ones up to MOST_COUNTED."""
 
     limit: Limit
     running: int
@@ -68,24 +68,24 @@ class Used:
 
 @dataclass(frozen=True)
 class Served:
-    """A pool, who is there for it, and what waits."""
+    """A pool, with its workers and seats, and its running and ready tasks."""
 
     name: str
     workers: int
     seats: int
     running: int
     ready: int
-    """What could start at once if there were room; counted up to a point."""
+    """How many tasks could start now if there were room, counted up to MOST_COUNTED."""
     size: int | None
-    """Of its own limit, if it has one."""
+    """The size of the pool's own limit, if it has one."""
     holder: str
-    """Who has reserved its next seat."""
+    """The process that has reserved the pool's next seat, if any."""
     is_taken: bool
-    """Whether what it was reserved for runs by now."""
+    """Whether the request that reserved the seat is already running."""
 
     @property
     def room(self) -> int:
-        """Count the tasks of this pool that can run at once."""
+        """Return how many tasks of this pool can run at the same time."""
         return self.seats if self.size is None else min(self.seats, self.size)
 
     @property
@@ -99,7 +99,7 @@ class Occupancy(NamedTuple):
 
     @classmethod
     def at(cls, now: datetime) -> Occupancy:
-        """In two queries, whose cost does not depend on how much waits."""
+        """Read the occupancy in two queries, whose cost does not depend on the length of the queue."""
         limits = list(Limit.objects.order_by("key")[:MOST_LIMITS])
         at = {"now": connection.ops.adapt_datetimefield_value(now)}
         rows: dict[str, list[Any]] = defaultdict(list)
@@ -122,7 +122,7 @@ def _used(limits: list[Limit], rows: dict[str, list[Any]]) -> list[Used]:
 
 
 def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Served]:
-    """All that workers serve, tasks are in, limits or requests are about; by name."""
+    """Return, by name, the pools that have workers, tasks, a limit or a reservation."""
     workers = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
     reserved = {pool: (holder, bool(taken)) for _, pool, taken, holder in rows["reserved"]}
     running, ready = _summed(rows["held"]), _summed(rows["ready"])

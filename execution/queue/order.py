@@ -1,7 +1,7 @@
 """The order of the queue: the highest priority first, then the lowest position, then the oldest task.
 
-Everything that finds the next tasks takes their order from here, and the indexes of WorkerTask end with it.
-Which tasks are ready is said in `conditions.py`; `turns.py` lists all of the queue, with what has to wait.
+All code that finds the next tasks uses the order defined here, and the indexes of WorkerTask end with it.
+`conditions.py` defines which tasks are ready; `turns.py` lists the whole queue, including tasks that wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INDEXED = (F("priority").desc(), F("position"), F("id"))
 
 
 def turn(priority: int, position: int, pk: int) -> Turn:
-    """Build what tasks in memory are sorted by."""
+    """Build the sort key of a task in memory."""
     return -priority, position, pk
 
 
@@ -36,5 +36,5 @@ def is_before(one: str, other: str) -> str:
 
 
 def position_before_all(now: datetime) -> int:
-    """Go before all that was put to the front earlier, and so before all else of the same priority."""
+    """Return a position before all tasks of the same priority, even those moved to the front earlier."""
     return -int(now.timestamp() * 1_000_000)

@@ -1,4 +1,4 @@
-"""The pools as they are: where tasks are queued, who serves them, and how long they wait."""
+"""The current state of the pools: their tasks and workers, and how long tasks wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from execution.models import Limit, Reservation, Worker
 from execution.models.worker import serving
 
 DEFAULT = "default"
-# A queue beyond this is long, whatever its length.
+# The most tasks that are counted: in a longer queue, the exact number does not matter.
 MOST_COUNTED = 100_000
 QUEUE = f"""
     SELECT pool, CASE WHEN status = 'queued' AND is_delayed THEN 'delayed' ELSE status END AS state,
@@ -24,27 +24,27 @@ QUEUE = f"""
 @dataclass
 class Pool:
     name: str
-    # None: as many as its workers have.
+    # The size of the pool's limit; None if it has none.
     limit: int | None = None
-    # How many tasks its living workers run at once; those that serve all pools count for each.
+    # How many tasks its living workers can run at once. Workers that serve all pools count for each pool.
     seats: int = 0
     workers: int = 0
     # By state: queued, delayed (until a time), waiting (for steps before them), processing.
     tasks: Counter[str] = field(default_factory=Counter)
-    # Since when the first of the queued ones could have started.
+    # Since when the queued task that has waited longest has been ready.
     oldest_ready_at: datetime | None = None
-    # Of the direct request that has the next seat or a seat: waiting or running; empty: none.
+    # The state of the pool's direct request, waiting or running; empty if there is none.
     reservation: str = ""
 
     def waits_for(self, now: datetime) -> float:
-        """For how many seconds the longest waiting of its ready tasks has been ready."""
+        """Return for how many seconds the ready task that has waited longest has been ready."""
         if self.oldest_ready_at is None:
             return 0.0
         return max(0.0, (now - self.oldest_ready_at).total_seconds())
 
 
 def look(now: datetime) -> list[Pool]:
-    """All there are by name, in four queries: those that are served, limited, reserved or have tasks."""
+    """Return all pools by name, in four queries: those that are served, limited, reserved or have tasks."""
     pools: dict[str, Pool] = defaultdict(lambda: Pool(""))
     for name, state, count, since in fetch(QUEUE, []):
         pools[name].tasks[state] = count

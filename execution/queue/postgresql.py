@@ -2,11 +2,11 @@
 
 Three things recur in them:
 
-- `id = ANY(ARRAY(SELECT …))`: the list is computed once and its rows are looked up by key. A plain IN may
+- `id = ANY(ARRAY(SELECT …))`: the list is computed once and its rows are looked up by key. A plain IN can
   become a join that runs the LIMIT again for each row, or reads the whole queue.
-- `ANY(ARRAY(SELECT unnest(…)))`: PostgreSQL does not see the length of the array. Where it does, it finds a
-  new plan for one or two rows cheaper than the plan that it keeps, and plans anew each time.
-- `FOR UPDATE SKIP LOCKED`: what another transaction is changing is not waited for.
+- `ANY(ARRAY(SELECT unnest(…)))`: this hides the length of the array from PostgreSQL, which would otherwise
+  consider a new plan for one or two rows cheaper than the plan in its cache, and plan again each time.
+- `FOR UPDATE SKIP LOCKED`: rows that another transaction is changing are skipped, not waited for.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def has_key(key: str) -> str:
 
 # Queueing --------------------------------------------------------------------------------------------------
 
-# What is sent of each task, as an array; the rest stands in its line.
+# The values that are sent for each task, as an array; all others are in its plan line.
 _SENT = {
     "step": "jsonb",
     "by_type": "text",
@@ -87,7 +87,7 @@ _SENT = {
 
 
 def _said(name: str) -> str:
-    """Write a value of the line as text, or what its absence means; the column refuses NULL."""
+    """Write a value of the line as text, or its default if it is absent: the column does not allow NULL."""
     return f"CASE WHEN step ? '{name}' THEN step->>'{name}' ELSE '{UNSAID[name]}' END"
 
 
@@ -139,8 +139,8 @@ def _sent(planned: Planned) -> tuple[Any, ...]:
 
 # Claiming --------------------------------------------------------------------------------------------------
 
-# The activities of the tasks that the same statement has claimed begin. `status || ''` keeps PostgreSQL from
-# the index of all pending activities, which looks cheap to a plan that is made while nothing is pending.
+# Begin the activities of the tasks that the same statement has claimed. `status || ''` keeps PostgreSQL from
+# using the index of pending activities, which looks cheap if the plan is made while nothing is pending.
 _BEGIN = """
     UPDATE activities_activity a SET status = 'in_progress', worker_id = %(worker)s, executed_at = %(now)s
     WHERE a.id = ANY(ARRAY(SELECT activity_id FROM claimed)) AND a.status || '' = 'pending' RETURNING 1
@@ -148,7 +148,7 @@ _BEGIN = """
 
 
 def _claim(chosen: str) -> str:
-    """Write the guarded update that every claim is: still queued, and its worker alive."""
+    """Write the update that every claim uses: only tasks that are still queued, for a living worker."""
     return f"""
         UPDATE execution_workertask SET status = 'processing', worker_id = %(worker)s, claimed_at = %(now)s
         WHERE id = ANY({chosen}) AND status = 'queued' AND {IS_WORKER_ALIVE}
@@ -161,8 +161,8 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], amo
     """Write the claim of tasks without a limit: one statement, so that an idle worker needs one round trip.
 
     Mark delayed tasks whose time has come, and claim the first ready tasks of each isolation; their
-    activities begin. Unless `among_limited`, claim nothing while a limit or a reservation has a say in who
-    is next.
+    activities begin. Unless `among_limited`, claim nothing while limits or reservations affect which task is
+    next.
     """
     unless = f"pool NOT IN ({RESERVED})" if among_limited else "NOT (SELECT is_contested FROM contested)"
     firsts = [
@@ -189,7 +189,7 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], amo
 def claim_unlimited(
     by: ClaimRequest, most: SeatCounts, *, among_limited: bool, is_writing: bool
 ) -> UnlimitedClaim:
-    """Claim by one statement; if it has ripened tasks, claim again, because it did not see them as ready."""
+    """Claim with one statement. If it has marked delayed tasks as ready, claim again to get them too."""
     sql = claim_unlimited_statement(len(by.pools), tuple(most), among_limited)
     found = fetch(sql, _params(by) | pool_params(by.pools) | seat_params(most))
     ripened, begun, is_contested, *_ = found[0]
@@ -204,7 +204,7 @@ def claim_unlimited(
 
 def _begun(by: ClaimRequest, rows: list[Row], begun: int) -> list[Row]:
     if begun < len(rows):
-        # A retry came back in the middle of the statement: its activity is younger than what that saw.
+        # A retry was queued while the statement ran: its activity is too new for the statement to see.
         Activity.objects.begin([row[ACTIVITY] for row in rows], worker_id=by.worker_id, now=by.now)
     return rows
 
@@ -230,10 +230,10 @@ def _params(by: ClaimRequest) -> dict[str, Any]:
     return {"worker": by.worker_id, "now": by.now}
 
 
-# The places that ended tasks had in their limits go to the next of their group (decision 0029). Part of the
-# transaction that ended them, so it neither counts under a lock nor waits for one: others who count see one
-# of the two. `is_all` only if nothing else is ready, nothing is reserved, and the limits have just this
-# much room; otherwise it takes a count under the locks of the limits to say who is next.
+# The next tasks of a group take the places that its ended tasks had in their limits (decision 0029). As this
+# is part of the transaction that ended them, it needs no lock: others who count see either the ended tasks or
+# the new ones. `is_all` is true only if nothing else is ready, nothing is reserved, and the limits have
+# exactly this much room; otherwise, a count under the locks of the limits has to find the next tasks.
 _FIRST, _LAST = (
     f"SELECT limit_keys, isolation, pool FROM execution_workertask WHERE {READY_LIMITED} "
     f"ORDER BY limit_keys {way}, isolation {way}, pool {way} LIMIT 1"
@@ -279,7 +279,7 @@ def hand_over(by: ClaimRequest, group: TaskGroup, number: int) -> HandOver:
 
 # Counting, before a claim under limits ---------------------------------------------------------------------
 
-# The table comes first, as for those who make and remove limits; then limits, then reservations, by name.
+# The table is locked first, as when limits are created or deleted; then limits, then reservations, by name.
 LOCK_TABLE = "LOCK TABLE execution_workertask IN ROW EXCLUSIVE MODE"
 LOCK_LIMITS = """
     SELECT key, size FROM execution_limit WHERE key = ANY(ARRAY(SELECT unnest(%(keys)s::text[])))
@@ -310,7 +310,7 @@ def lock_queue(*, milliseconds: int) -> None:
 
 
 def _sets(beyond: str = "") -> str:
-    """From each group to the next on an index: as many steps as there are groups, however many tasks."""
+    """Write a query that steps from group to group on an index, however many tasks the groups have."""
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
             SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
@@ -392,8 +392,8 @@ def first_tasks(
 
 # Finishing -------------------------------------------------------------------------------------------------
 
-# The fence: what the worker still holds of these, by (id, attempt, worker). Locked by id, as everywhere; a
-# plain IN would lock them in any order.
+# The fence: which of these tasks the worker still holds, by (id, attempt, worker). They are locked in id
+# order, as everywhere; a plain IN would lock them in any order.
 _STILL_HELD = """
     id = ANY(ARRAY(
         SELECT id FROM execution_workertask
@@ -401,7 +401,7 @@ _STILL_HELD = """
             AND worker_id = %s AND status = 'processing' {unless}
         ORDER BY id FOR UPDATE))
 """
-# `made_room`: others may have waited for the end of this task.
+# `made_room`: other tasks may have waited for the end of this one.
 _LET_GO = (
     f"id, cancel_requested_at, is_limited OR pool IN ({RESERVED}) AS made_room, "
     "is_limited, limit_keys, isolation, pool"

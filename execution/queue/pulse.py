@@ -1,4 +1,4 @@
-"""Whether the system is alive, and how much it has to do, in one statement."""
+"""Read in one statement whether schedulers and workers are running, and how much work there is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIVING = f"execution_worker WHERE {HOLDS_LEASE}"
 
 @dataclass(frozen=True)
 class Pulse:
-    """Counts stop at `MOST_COUNTED`."""
+    """The key figures of the system. Executions, tasks and schedules are counted up to `MOST_COUNTED`."""
 
     now: datetime
     running: int

@@ -1,4 +1,4 @@
-"""What a claim is asked for, and what its statements answer."""
+"""The parameters of claims, and the results of their statements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVITY, ISOLATION = ClaimedTask.COLUMNS.index("activity_id"), ClaimedTask.COLU
 
 @dataclass
 class ClaimRequest:
-    """A worker's free seats. `now` is when the claim began; once it has taken tasks, when it took them."""
+    """A worker's free seats. `now` is when the claim began or, once it has taken tasks, when it did so."""
 
     worker_id: UUID
     pools: Sequence[str]
@@ -29,17 +29,20 @@ class ClaimRequest:
     clock: Callable[[], datetime] | None = None
 
     def most(self, free: SeatCounts) -> dict[Isolation, int]:
-        """Count how many tasks without a limit may be taken with so many free seats."""
+        """Return how many tasks without a limit can be claimed with this many free seats."""
         return {isolation: size + self.ahead.get(isolation, 0) for isolation, size in free.items()}
 
     def look_at_clock(self) -> None:
-        """Call with the locks held, after counting: what was counted as free ended before this instant."""
+        """Set `now` to the current time.
+
+        Call this with the locks held, after counting: the tasks that made room have ended before this time.
+        """
         if self.clock is not None:
             self.now = self.clock()
 
 
 class TaskGroup(NamedTuple):
-    """Tasks that differ only in their order. Groups of a reserved pool may have no limit."""
+    """Tasks with the same limit keys, isolation and pool. Groups of a reserved pool may have no limit."""
 
     limit_keys: str
     isolation: Isolation
@@ -48,7 +51,7 @@ class TaskGroup(NamedTuple):
 
 
 def seat_params(seats: SeatCounts) -> dict[str, int]:
-    """Name the parameters for the isolations with seats: %(thread)s, %(process)s."""
+    """Return the parameters %(thread)s and %(process)s, for the isolations that have seats."""
     return {isolation: size for isolation, size in seats.items() if size > 0}
 
 
@@ -56,7 +59,7 @@ GROUP_COLUMNS = ("limit_keys", "isolation", "pool")
 
 
 def by_kind(groups: Sequence[TaskGroup]) -> dict[str, list[TaskGroup]]:
-    """Split groups into `limited` and `unlimited`, without a kind that has none."""
+    """Split groups into `limited` and `unlimited`. A kind without groups is left out."""
     kinds = {
         "limited": [each for each in groups if each.is_limited],
         "unlimited": [each for each in groups if not each.is_limited],
@@ -69,7 +72,7 @@ Freed = Mapping[TaskGroup, int]
 
 
 class UnlimitedClaim(NamedTuple):
-    """The claimed rows; `is_contested`: none, because a limit or a reservation has a say in who is next."""
+    """The claimed rows. `is_contested`: no more, as limits or reservations affect which task is next."""
 
     rows: list[Row]
     is_contested: bool
@@ -81,7 +84,7 @@ class HandOver(NamedTuple):
     rows: list[Row]
     # Nothing else could be claimed.
     is_all: bool
-    # A limit or a reservation has a say in who is next: known without another look.
+    # Limits or reservations affect which task is next; no further query is needed to know this.
     is_contested: bool
 
 

@@ -1,4 +1,4 @@
-"""What the limits and reservations leave room for, and which groups of tasks wait, at one moment."""
+"""The room that limits and reservations leave at one moment, and the groups of tasks that wait."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAITING_IN_SETS = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The rows of COUNTS, with groups or candidates where they were asked for."""
+    """The rows of COUNTS, with groups or candidates if the query asked for them."""
 
     sizes: dict[str, int]
     # The limit keys of each reservation, by pool.
@@ -58,12 +58,12 @@ class Snapshot:
 
     @property
     def last_set(self) -> TaskGroup | None:
-        """The last group of limited tasks, if there may be more of them than were listed."""
+        """Return the last listed group of tasks with a limit if there may be more groups, else None."""
         found = [group for group in self.groups if group.is_limited]
         return found[-1] if len(found) >= MOST_SETS else None
 
     def open_groups(self, pools: Sequence[str], isolations: Collection[Isolation]) -> list[TaskGroup]:
-        """Return the groups of which one more may run, and which a worker of these pools serves."""
+        """Return the groups that have room for one more task and are served by a worker of these pools."""
         return [
             group
             for group in self.groups
@@ -85,7 +85,7 @@ def _seats(
 
 
 class OpenGroups(list[TaskGroup]):
-    """Groups of which one more may run, with the pools that were reserved when they were found."""
+    """Groups that have room for one more task, with the pools that were reserved when they were found."""
 
     def __init__(self, groups: Sequence[TaskGroup], reserved: Collection[str]) -> None:
         super().__init__(groups)
@@ -96,7 +96,7 @@ class OpenGroups(list[TaskGroup]):
 
 
 def find_open_groups(pools: Sequence[str], isolations: Collection[Isolation]) -> OpenGroups:
-    """Look for groups with room, without locks. However many are full, they do not hide an open one."""
+    """Find groups with room, without locks; go on until there is one, however many groups are full."""
     snapshot = Snapshot.of(dialect().count_groups(None, most=MOST_SETS))
     while not (groups := snapshot.open_groups(pools, isolations)) and (last := snapshot.last_set):
         snapshot = Snapshot.of(dialect().count_groups(last, most=MOST_SETS))
@@ -111,19 +111,19 @@ def look_at_first(
     pools: Sequence[str],
     passed_over: Sequence[int] = (),
 ) -> Snapshot:
-    """Count again, with the first tasks of each group and the first of the others as candidates."""
+    """Count again. The candidates are the first tasks of each group and the first tasks without a limit."""
     rows = dialect().first_tasks(groups, seats=seats, others=others, pools=pools, passed_over=passed_over)
     return Snapshot.of(rows)
 
 
 def is_any_open(pools: Sequence[str]) -> bool:
-    """Tell whether a task that is limited, or of a reserved pool, could be claimed at this moment."""
+    """Return whether a task with a limit, or of a reserved pool, could be claimed at this moment."""
     groups = find_open_groups(pools, get_args(Isolation))
     return bool(groups) and bool(look_at_first(groups, seats=1, others={}, pools=pools).candidates)
 
 
 def usage() -> dict[str, tuple[int, int]]:
-    """By limit: how much is in use, and how many ready tasks have its key, counted up to MOST_COUNTED."""
+    """Return, by limit key, how many places are in use and how many ready tasks wait, up to MOST_COUNTED."""
     snapshot = Snapshot.of(fetch(COUNTS, []))
     waiting: Counter[str] = Counter()
     for limit_keys, count in fetch(f"{dialect().SETS} {WAITING_IN_SETS}", []):

@@ -1,8 +1,8 @@
 """The statements of the queue for SQLite, and how each is run.
 
-SQLite changes one table per statement, and one transaction writes at a time: nothing is locked by row, and
-what a transaction has counted holds until it ends. Lists are sent as JSON, so that one text serves any
-number.
+An SQLite statement changes only one table, and one transaction writes at a time: rows are not locked, and
+what a transaction has counted stays true until it ends. Lists are sent as JSON, so that one statement works
+for lists of any length.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _values(planned: Planned, now: str) -> dict[str, Any]:
 
 
 def _claim(chosen: str) -> str:
-    """Write the guarded update that every claim is: still queued, and its worker alive."""
+    """Write the update that every claim uses: only tasks that are still queued, for a living worker."""
     return f"""
         UPDATE execution_workertask SET status = 'processing', worker_id = %(worker)s, claimed_at = %(now)s
         WHERE {chosen} AND status = 'queued' AND {IS_WORKER_ALIVE}
@@ -143,7 +143,7 @@ def first_ready(pools: int, isolations: tuple[Isolation, ...]) -> str:
 
 @cache
 def look_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Whether anything is ready, is ripe, or is contested: a look that does not take the write lock."""
+    """Write a query, which takes no write lock, for whether tasks are ready, ripe or contested."""
     return f"SELECT EXISTS ({first_ready(pools, isolations)}), EXISTS ({RIPE}), {IS_CONTESTED}"
 
 
@@ -157,7 +157,7 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...]) -> 
 
 @cache
 def claim_uncontested_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Write the same claim for a transaction that writes anyway, and so needs no look before it."""
+    """Write the same claim for a transaction that writes anyway, so that no query has to come first."""
     return _claim(f"id IN ({first_ready(pools, isolations)}) AND NOT EXISTS ({RIPE}) AND NOT {IS_CONTESTED}")
 
 
@@ -190,7 +190,7 @@ def claim_ids(by: ClaimRequest, ids: Sequence[int]) -> list[Row]:
 
 
 def _take(by: ClaimRequest, sql: str, params: Mapping[str, Any]) -> list[Row]:
-    """Claim, then let the activities begin."""
+    """Claim tasks, then begin their activities."""
     by.look_at_clock()
     rows: list[Row] = [*fetch(sql, {**params, "worker": by.worker_id.hex, "now": naive(by.now)})]
     if rows:
@@ -199,7 +199,7 @@ def _take(by: ClaimRequest, sql: str, params: Mapping[str, Any]) -> list[Row]:
 
 
 def hand_over(by: ClaimRequest, group: TaskGroup, number: int) -> HandOver:
-    """Hand over nothing: one transaction writes at a time, so a count waits for no lock."""
+    """Hand over nothing: as one transaction writes at a time, counting never waits for a lock."""
     return NOTHING_HANDED_OVER
 
 
@@ -229,8 +229,8 @@ _NEXT = f"""
     SELECT n.id FROM execution_workertask n WHERE {READY_LIMITED} AND {{condition}}
     ORDER BY limit_keys, isolation, pool LIMIT 1
 """
-# SQLite would compare all tasks of a set with the three columns at once: it looks for another pool, then for
-# another isolation, then for other keys.
+# Given three columns at once, SQLite would compare all tasks of a set. So the query looks for another pool,
+# then for another isolation, then for other keys.
 _NEXT_POOL, _NEXT_ISOLATION, _NEXT_KEYS = (
     _NEXT.format(condition=condition)
     for condition in (
@@ -242,7 +242,7 @@ _NEXT_POOL, _NEXT_ISOLATION, _NEXT_KEYS = (
 
 
 def _sets(beyond: str = "") -> str:
-    """From each group to the next on an index: as many steps as there are groups, however many tasks."""
+    """Write a query that steps from group to group on an index, however many tasks the groups have."""
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
             SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
@@ -321,16 +321,16 @@ def first_tasks(
 
 # Finishing -------------------------------------------------------------------------------------------------
 
-# The fence: what the worker still holds of these, by (id, attempt, worker). The ids alone come first: SQLite
-# would compare every row with a list of pairs.
+# The fence: which of these tasks the worker still holds, by (id, attempt, worker). The ids alone come first,
+# as SQLite would compare every row with a list of pairs.
 _STILL_HELD = """
     id IN (SELECT json_extract(value, '$[0]') FROM json_each(%(held)s))
     AND (id, attempt) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]')
         FROM json_each(%(held)s))
     AND worker_id = %(worker)s AND status = 'processing'
 """
-# No one has to be told that there is room: every commit wakes all workers. Whether a cancel was requested is
-# judged in Python: SQLite 3.40 answers IS NOT NULL wrongly after RETURNING.
+# `made_room` is not needed, as every commit wakes all workers. Whether a cancel was requested is checked in
+# Python, because SQLite 3.40 evaluates IS NOT NULL wrongly after RETURNING.
 _LET_GO = "id, cancel_requested_at, FALSE AS made_room, is_limited, limit_keys, isolation, pool"
 DELETE_HELD = f"DELETE FROM execution_workertask WHERE {_STILL_HELD} RETURNING {_LET_GO}"
 RELEASE_HELD = f"""

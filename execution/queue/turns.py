@@ -1,4 +1,4 @@
-"""The queue in the order in which people read it, found on its indexes however long it is."""
+"""List the queue in the order in which people read it, by its indexes, however long it is."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .conditions import READY, READY_LIMITED
 from .order import by_turn, turn
 
 MOST_COUNTED = 1_000
-# What limits hold back is on its index by limits, not by turns: of more than this, the rest is not seen.
+# Tasks with a limit are indexed by limit keys, not in queue order; beyond this number, they are not listed.
 MOST_LIMITED = 5_000
-# As people see them: what is queued may have to wait for its time.
+# The states that people see: a queued task that waits for its time is delayed.
 STATES = {
     "processing": "status = 'processing'",
     "queued": "status = 'queued' AND NOT is_delayed",
@@ -36,14 +36,14 @@ def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
 
 
 def depths() -> Statement:
-    """How many tasks there are in each state, in the order of these, counted no further than it matters."""
+    """Write the query for the number of tasks in each state, in the order of STATES, up to MOST_COUNTED."""
     some = f"SELECT 1 FROM execution_workertask WHERE {{}} LIMIT {MOST_COUNTED}"
     each = [f"(SELECT count(*) FROM ({some.format(which)}) AS t)" for which in STATES.values()]
     return Statement(f"SELECT {', '.join(each)}", [], columns=len(each))
 
 
 def _sources(stage: int, state: str, in_pool: str) -> list[str]:
-    """Statements that find (stage, priority, position, id), each in the order of an index."""
+    """Write statements that find (stage, priority, position, id), each in the order of an index."""
     found = f"SELECT {stage}, priority, position, id FROM execution_workertask WHERE"
     match state:
         case "queued":

@@ -1,4 +1,4 @@
-"""Why a task does not run yet, in words; or who runs it. A page of tasks takes one statement."""
+"""Explain why tasks do not run yet, or where they run. A page of tasks takes one statement."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .snapshot import Snapshot
 MOST_BEFORE = 100
 MOST_NAMED = 3
 MOST_HOLDERS = 1_000
-# What is most particular about a task is the best reason.
+# The most specific limit is the most helpful reason.
 PARTICULAR = ("resource:", "type:", "pool:", "global")
 
 
 def reasons(tasks: Sequence[WorkerTask], *, now: datetime) -> dict[int, str]:
-    """By task. They come with their worker and execution."""
+    """Return the reason for each task, by id. The tasks must be loaded with their worker and execution."""
     waits = Waits.of(tasks, now=now)
     return waits.told(*together(*waits.questions))
 
 
 @dataclass(frozen=True)
 class Waits:
-    """What has to be asked to know why some tasks wait, and what the answers say."""
+    """The questions to ask the database to find out why tasks wait, and what its answers mean."""
 
     by_status: Mapping[str, Sequence[WorkerTask]]
     now: datetime
@@ -55,7 +55,7 @@ class Waits:
         return [*_about_waiting(self.by_status["waiting"]), *(_about_ready(ready, self.now) if ready else ())]
 
     def told(self, groups: list[Any], live: list[Any], *about_ready: list[Any]) -> dict[int, str]:
-        """By task, from the answers."""
+        """Return the reason for each task, by id, from the answers."""
         found = {task.pk: _runs(task, self.now) for task in self.by_status["processing"]}
         found |= {task.pk: _later(task, self.now) for task in self.by_status["later"]}
         found |= _waiting(self.by_status["waiting"], groups, live)
@@ -65,22 +65,22 @@ class Waits:
 def _runs(task: WorkerTask, now: datetime) -> str:
     asked = ", asked to stop" if task.cancel_requested_at else ""
     since = span(now - task.claimed_at) if task.claimed_at else "a moment"
-    return f"runs on {task.worker} for {since}{asked}"
+    return f"running on {task.worker} for {since}{asked}"
 
 
 def _later(task: WorkerTask, now: datetime) -> str:
     if task.begun_at is not None:
-        return f"waits, goes on {distance(task.available_at, now=now)}"
+        return f"waiting, continues {distance(task.available_at, now=now)}"
     if task.failures or task.crashes:
         most = Budget.of(task.failures, task.crashes, task.step).max_retries + 1
         return f"retry {distance(task.available_at, now=now)} (attempt {task.failures + 1} of {most})"
     if task.available_at - now < timedelta(days=1):
-        return f"is put off: starts {distance(task.available_at, now=now)}"
-    return f"is put off until {here(task.available_at)}"
+        return f"delayed: starts {distance(task.available_at, now=now)}"
+    return f"delayed until {here(task.available_at)}"
 
 
 def _about_waiting(tasks: Sequence[WorkerTask]) -> list[Question]:
-    """Ask for the groups of their executions, and what runs before them."""
+    """Ask for the groups of the tasks' executions, and for the tasks that run before them."""
     executions = [task.execution for task in tasks if task.execution is not None]
     roots = {each.activity_id for each in executions}
     groups = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
@@ -107,7 +107,7 @@ def _behind(
     live: Mapping[int, list[tuple[str, str]]],
 ) -> str:
     if execution is None:
-        return "waits for the steps before it"
+        return "waiting for the steps before it"
     theirs, before = indexes[execution.activity_id], live[execution.pk]
     reached = sum(index <= execution.current_index for index in theirs)
     is_running = any(status == "processing" for _, status in before)
@@ -117,7 +117,7 @@ def _behind(
 
 
 def _about_ready(tasks: Sequence[WorkerTask], now: datetime) -> list[Question]:
-    """Who serves which pools; what is limited, and who has it; how many go before each."""
+    """Ask which pools are served, what holds which limits, and how many tasks are ahead of each."""
     running = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
     return [
         Worker.objects.holding_leases(now).values_list("pools", flat=True),
@@ -134,11 +134,11 @@ def _ready(
     running: list[Any],
     before: list[Any],
 ) -> dict[int, str]:
-    """Tell what keeps those that could start, the most lasting reason first."""
+    """Explain what keeps ready tasks from starting. Of several reasons, the most lasting one is given."""
     holders, places, found = Holders(Snapshot.of(counts), running), dict(before), {}
     for task in tasks:
         if not any(serves(pools, task.pool) for pools in serving):
-            found[task.pk] = f"no worker is alive that serves pool {task.pool}"
+            found[task.pk] = f"no running worker serves pool {task.pool}"
         else:
             found[task.pk] = holders.reason(task) or _for_a_seat(places.get(task.pk, 0))
     return found
@@ -146,21 +146,21 @@ def _ready(
 
 def _for_a_seat(before: int) -> str:
     if not before:
-        return "waits for a free seat: it is the next"
+        return "waiting for a free seat: this task is next"
     if before >= MOST_BEFORE:
-        return f"waits for a free seat: {MOST_BEFORE} or more tasks go before it"
-    return f"waits for a free seat: {before} {'task goes' if before == 1 else 'tasks go'} before it"
+        return f"waiting for a free seat: {MOST_BEFORE} or more tasks are ahead"
+    return f"waiting for a free seat: {before} {'task is' if before == 1 else 'tasks are'} ahead"
 
 
 class Holders:
-    """Who has what others wait for."""
+    """The tasks and requests that hold what other tasks wait for."""
 
     def __init__(self, snapshot: Snapshot, running: Iterable[tuple[str, str, int | None]]) -> None:
         self.snapshot = snapshot
         self.running = [(set(keys.split(SEPARATOR)), name, execution) for keys, name, execution in running]
 
     def reason(self, task: WorkerTask) -> str:
-        """Why a limit or a reservation holds this task back; empty if none does."""
+        """Return why a limit or a reservation holds this task back; empty if none does."""
         keys = task.limit_keys.split(SEPARATOR)
         full = [key for key in keys if self.snapshot.room.limits.get(key, 1) <= 0]
         if full:
@@ -170,7 +170,7 @@ class Holders:
     def _full(self, key: str) -> str:
         size = self.snapshot.sizes[key]
         if size == 0:
-            return f"{_called(key)} is closed: its limit is 0"
+            return f"{_called(key)} is closed: the limit is set to 0"
         holding = [_holder(name, execution) for keys, name, execution in self.running if key in keys]
         requests = sum(key in keys.split(SEPARATOR) for keys in self.snapshot.reserved.values())
         if len(holding) < size and requests:
@@ -180,13 +180,13 @@ class Holders:
 
 
 def _particular(key: str) -> int:
-    """Rank a key among the reasons; those of another policy come first."""
+    """Rank a key among the reasons. Keys of another policy come first."""
     return next((place for place, start in enumerate(PARTICULAR, 1) if key.startswith(start)), 0)
 
 
 def _called(key: str) -> str:
     if key == "global":
-        return "everything"
+        return "the global limit"
     kind, _, name = key.partition(":")
     return f"{kind} {name}" if kind in ("pool", "type") else f"limit {key}"
 
@@ -196,14 +196,14 @@ def _holder(name: str, execution: int | None) -> str:
 
 
 def _named(names: Iterable[str]) -> str:
-    """Join the first names, each once, and how many more there are."""
+    """Join the first names, without duplicates, and add how many more there are."""
     different = list(dict.fromkeys(names))
     rest = len(different) - MOST_NAMED
     return ", ".join(different[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _before(ids: Sequence[int]) -> Statement:
-    """How many that are ready go before each of these, among those like it; no further than it matters."""
+    """Count the ready tasks of the same kind that are ahead of each of these, up to MOST_BEFORE."""
     these, params = among("t.id", ids)
     alike = "b.pool = t.pool AND b.isolation = t.isolation"
     sql = f"""

@@ -38,7 +38,7 @@ WITH_RESULT = (
 
 @dataclass(frozen=True)
 class Binding:
-    """The values for one attempt by the text of their reference, or why there are none."""
+    """The values for one attempt, by the text of their references, or the problem that prevented them."""
 
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -65,7 +65,8 @@ def note(
 ) -> None:
     """Add to the lines of a new plan what their placeholders need.
 
-    `zone` is the time zone of the schedule; a single job has none, and no times. `event` started the plan.
+    `zone` is the time zone of the schedule; a single job has none, and so no times. `event` is the event that
+    started the plan.
     """
     for line in lines:
         if has_last and (line["step_type"] == "python" or has_placeholders(line["config"])):
@@ -142,7 +143,7 @@ def bind(tasks: Sequence[ClaimedTask], last_results: LastResults | None = None) 
 
 @dataclass(frozen=True)
 class FilledConfig:
-    """The config of a step with its values, and by placeholder why some have none."""
+    """A step's config with its values filled in, and why values are missing, by placeholder."""
 
     config: Any
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -153,7 +154,7 @@ def shown(
 ) -> FilledConfig:
     """Return the config that the step of this line got, or would get now. Secrets are masked, not looked up.
 
-    `attempts` are the last ones of all steps of the execution, by their keys.
+    `attempts` contains the last attempt of each step of the execution, by key.
     """
     config = line.get("config")
     if line.get("refs") is None:
@@ -298,7 +299,7 @@ def _secrets(names: Collection[str]) -> dict[str, str | VaultError]:
 def _secret(ref: Reference, secrets: Mapping[str, str | VaultError]) -> str:
     value = secrets.get(ref.name)
     if value is None:
-        raise Unbound(f"the secret “{ref.name}” does not exist any more; define it again, or change the step")
+        raise Unbound(f"the secret “{ref.name}” no longer exists; define it again, or change the step")
     if isinstance(value, VaultError):
         # Another worker may have the key, or this one later.
         raise Unbound(str(value), can_retry=True)

@@ -85,7 +85,7 @@ class Context:
         self.runs_code = runs_code
         self.config = work.config
         self.binding = binding
-        # Of the schedule's last execution that completed; None before there is one.
+        # The result of the schedule's last completed execution; None before there is one.
         self.last_result = work.last_result if binding is None else binding.last_result
         self.mask = Mask.of(binding.secrets) if binding is not None and binding.secrets else None
         self.nursery: Nursery | None = None
@@ -114,7 +114,7 @@ class Context:
 
     @property
     def begun_at(self) -> datetime:
-        """Return when the attempt first ran, also if it has postponed itself with `Later`."""
+        """Return when the attempt first ran, even if it has postponed itself with `Later` since."""
         begun = self.work.begun_at
         return self.executed_at if begun is None else datetime.fromisoformat(begun)
 
@@ -155,7 +155,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Tell whether the step should stop. A step that was told so counts as interrupted in any case."""
+        """Return whether the step should stop. A step that got True counts as interrupted in any case."""
         self.saw_interrupt = self.saw_interrupt or self.reason is not None
         return self.saw_interrupt
 
@@ -184,7 +184,7 @@ class Context:
 
     @contextmanager
     def on_interrupt(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Call back on an interrupt within the block, at once if it came before; must not block."""
+        """Call back on an interrupt in the block, or now if it came before. The callback must not block."""
         with self._lock:
             self._callbacks.append(callback)
             if self.reason is not None:
@@ -199,7 +199,7 @@ class Context:
     def await_lease(self) -> None:
         """Return once this worker certainly holds the attempt; raise Interrupted if it lost it.
 
-        Step types call it last before what has an effect, if something slow comes before that.
+        Step types call this right before anything that has an effect, if slow preparation comes first.
         """
         self.check()
         while not self.lease.is_good:

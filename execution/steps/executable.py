@@ -25,7 +25,7 @@ class ExecutableStep(StepType):
             required=True,
             secrets=False,
             text_only=True,
-            help="the program's absolute path, then one entry per argument; no shell reads them",
+            help="the program's absolute path, then one entry per argument; no shell is involved",
         ),
         programs.CWD,
         programs.ENV,

@@ -43,7 +43,7 @@ class Field:
     default: Any = None
     fixed: bool = False
     secrets: bool = True
-    shown_in: str = "it would show in the process list; pass it in env"
+    shown_in: str = "it would be visible in the process list; pass it in env"
     text_only: bool = False
     fixed_names: bool = False
 
@@ -59,7 +59,7 @@ class Field:
         return value.strip() if self.kind == "text" and isinstance(value, str) else value
 
     def fill(self, value: object, values: Mapping[str, Any]) -> Any:
-        """Return the value with its placeholders filled, in the form that `clean` wants."""
+        """Return the value with its placeholders filled, in the form that `clean` expects."""
         if not self._is_open or self._hides_names(value):
             return value
         filled = fill(value, values)
@@ -84,7 +84,7 @@ class Field:
         return self.kind != "choice" or value in dict(self.choices)
 
     def _will_fit(self, value: object) -> bool:
-        """Tell whether the value is a placeholder; its value is checked when it is filled."""
+        """Return whether the value is a placeholder. Its value is checked when it is filled."""
         return self._is_open and isinstance(value, str) and is_placeholder(value)
 
     def _with_placeholders(self, value: object) -> Any:

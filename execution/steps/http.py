@@ -268,13 +268,13 @@ def _url_complaint(values: dict[str, Any]) -> str:
     if _names_its_host(url) or not any(each.kind == "secret" for each in found(values)):
         return ""
     return (
-        "must have its whole host before the first placeholder, as in https://shop.example/{{ … }}: "
-        "what fills it could send the secret elsewhere"
+        "must contain the whole host before the first placeholder, as in https://shop.example/{{ … }}: "
+        "otherwise, the value of the placeholder could send the secret to another host"
     )
 
 
 def _names_its_host(url: str) -> bool:
-    """Tell whether only literal text and secrets decide to which host the request goes."""
+    """Return whether only literal text and secrets decide to which host the request goes."""
     begin = ""
     for piece in pieces(url):
         if isinstance(piece, Reference) and piece.kind != "secret":
@@ -293,7 +293,7 @@ def _headers_complaint(values: dict[str, Any]) -> str:
     if values["authentication"] != "none" and "authorization" in names:
         return "remove Authorization: the authentication setting sends it"
     if len(set(names)) < len(names):
-        return "a name is given twice; names of headers are not case-sensitive"
+        return "a header is given twice; header names are not case-sensitive"
     complaints = (_header_complaint(name, value) for name, value in headers.items())
     return next(filter(None, complaints), "")
 

@@ -1,7 +1,7 @@
-"""Hide secrets in output, errors and results of steps, also where they are encoded. Uses no database.
+"""Hide secrets in output, errors and results of steps, even if they are encoded. Uses no database.
 
-Each table of an encoder below is needed by `FORMS` in tests/execution/test_masking.py, or is the default of a
-widely used language; leaving one out would save a line and show a secret.
+Each encoder's table below is needed by `FORMS` in tests/execution/test_masking.py, or is the default of a
+widely used language; leaving one out would save a line but show a secret.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Mask:
         return _without(text, self._spans(text))
 
     def fragments(self, text: str) -> str:
-        """Hide also short parts of secrets, for messages of programs that cut the values they quote."""
+        """Also hide short parts of secrets, for messages of programs that cut the values they quote."""
         return _without(text, _merged([*self._spans(text), *self._pieces.spans(text, FRAGMENT)]))
 
     def json(self, value: Any) -> Any:
@@ -118,7 +118,7 @@ class Mask:
 
 
 class _Pieces:
-    """Parts of these texts, wherever they were cut."""
+    """A search for parts of these texts, wherever the texts were cut."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._text = "\0".join(texts)  # no text contains NUL
@@ -184,7 +184,7 @@ class _Concealing:
 
 @contextmanager
 def active(mask: Mask) -> Iterator[None]:
-    """Within the block, `conceal` and the standard streams hide these secrets in every thread."""
+    """Make `conceal` and the standard streams hide these secrets within the block, in every thread."""
     with _active_lock:
         if not _active:
             sys.stdout, sys.stderr = _Concealing(sys.stdout), _Concealing(sys.stderr)
@@ -256,7 +256,7 @@ def _parts(secret: str) -> Iterator[str]:
 
 
 def _as_latin_1(text: str) -> str:
-    """Return the text as a program reads it that takes UTF-8 for Latin-1, as some do with headers."""
+    """Return the text as a program reads it that mistakes UTF-8 for Latin-1, as some do with headers."""
     return text.encode().decode("latin-1")
 
 
@@ -272,7 +272,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _in_json(text: str) -> Iterator[str]:
-    """Yield the JSON of writers that escape more than the standard wants, in both cases of hex digits."""
+    """Yield the JSON of writers that escape more than the standard requires, in both cases of hex digits."""
     escaped = _json(text, ensure_ascii=True)
     capital = re.sub(r"\\(u[0-9a-f]{4}|.)", _capital, escaped)
     for dumped in {escaped, capital, _json(text, ensure_ascii=False)}:
@@ -285,7 +285,7 @@ def _in_json(text: str) -> Iterator[str]:
 
 
 def _in_quotes(text: str) -> Iterator[str]:
-    """Yield the text as it stands between quotes in JSON, Python and SQL."""
+    """Yield the text as it appears between quotes in JSON, Python and SQL."""
     if UNQUOTED.fullmatch(text):
         return
     for dumped in (_json(text, ensure_ascii=True), _json(text, ensure_ascii=False)):

@@ -50,9 +50,9 @@ class Interrupted(BaseException):
 
 
 class Later(BaseException):
-    """The attempt postpones itself: it needs no seat until then, and `run` is called again.
+    """Raised by an attempt that postpones itself: it needs no seat until `at`, when `run` is called again.
 
-    `Context.begun_at` tells when it first began.
+    `Context.begun_at` says when the attempt first began.
     """
 
     def __init__(self, at: datetime, message: str) -> None:
@@ -82,7 +82,7 @@ def as_result(value: object) -> object:
         raise StepFailed(f"the result cannot be stored as JSON: {error}", can_retry=False) from None
     if (size := len(text.encode())) > RESULT_BYTES:
         raise StepFailed(
-            f"the result is {size:,} bytes of JSON, more than the {RESULT_BYTES:,} that are kept; "
+            f"the result is {size:,} bytes of JSON, but at most {RESULT_BYTES:,} can be stored; "
             "write it to a file and return its path",
             can_retry=False,
         )

@@ -133,7 +133,7 @@ def _filled(ctx: Context, step_type: StepType) -> dict[str, Any]:
 
 
 def conclude(ctx: Context, run: Callable[[], object]) -> Outcome:
-    """Run and turn the result or the exception into an outcome."""
+    """Call `run`, and turn its result or exception into an outcome."""
     ctx.started()
     try:
         try:

@@ -86,7 +86,7 @@ def _find() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Turn off colours and telemetry, and keep its folders out of the working folder, which is HOME."""
+    """Turn off colours and telemetry, and keep PowerShell's folders out of HOME, the working folder."""
     own = Path(settings.JIM_DATA_DIR, "powershell")
     return {
         "TERM": "dumb",

@@ -55,7 +55,7 @@ ENV = Field(
 
 
 def run(ctx: Context, *, argv: Sequence[str], program: str, env: Mapping[str, str] | None = None) -> int:
-    """Run the program until it and its processes have ended; return its exit code or minus the signal."""
+    """Run the program until its processes have ended; return its exit code, or minus the signal's number."""
     assert ctx.nursery is not None
     cwd = ctx.config["cwd"] or tempfile.gettempdir()
     surroundings = _environment(ctx, home=cwd) | dict(env or {}) | ctx.config["env"]

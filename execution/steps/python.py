@@ -70,7 +70,7 @@ class PythonStep(StepType):
 
 
 def call_function(ctx: Context, *, certain: Callable[[], None]) -> object:
-    """Import and call the function; `certain` raises unless it may start now."""
+    """Import and call the function. `certain` raises an exception if the function must not start now."""
     certain()
     function = load(ctx.config["function"])
     args, kwargs = ctx.config["args"], ctx.config["kwargs"]

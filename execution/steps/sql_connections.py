@@ -29,7 +29,7 @@ class SqlConnection:
         raise ValueError(FORM)
 
     def is_jims_own(self, database: Mapping[str, Any]) -> bool:
-        """Tell whether this is the database of these Django settings, as far as names can show."""
+        """Return whether this is the database of these Django settings, as far as names can show."""
         engine = str(database["ENGINE"]).rpartition(".")[2].removesuffix("3")
         if engine != self.engine:
             return False

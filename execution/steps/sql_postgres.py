@@ -1,7 +1,7 @@
 """One script's session with a PostgreSQL server, on a connection of its own.
 
 The script's statements go through libpq's calls, as psycopg's cursors either keep all rows in memory or, with
-`stream`, refuse statements that return no rows. Waiting, errors and all else are psycopg's.
+`stream`, refuse statements that return no rows. Psycopg does all the rest, such as waiting and errors.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ class InterruptibleConnection(psycopg.Connection[Any]):
             return result
 
     def _heed_interrupt(self) -> None:
-        """Ask more than once: the server may have been between two queries, or refuse."""
+        """Ask the server to cancel, more than once: it may have been between two queries, or may refuse."""
         if self.ctx is None or self.ctx.reason is None:
             return
         now = time.monotonic()
         self._give_up_at = min(self._give_up_at, now + GIVE_UP_SECONDS)
         if now >= self._give_up_at:
-            raise ConnectionLost("the server does not end the query")
+            raise ConnectionLost("the server did not end the query when asked to cancel it")
         if now >= self._cancel_at:
             with suppress(psycopg.Error):
                 self.cancel_safe(timeout=1)
@@ -188,7 +188,7 @@ class PostgresSession:
         self._refuse_own()
 
     def _limit_time(self) -> None:
-        """Limit the time of each statement; a stricter limit of the role yields only to the step's own."""
+        """Limit the time of each statement. Only the step's own limit overrides a stricter role limit."""
         of_step = (self._ctx.work.timeout_seconds or math.inf) + TIMEOUT_MARGIN
         seconds = min(of_step, self._statement_seconds or math.inf)
         if seconds * 1000 > MOST_MILLISECONDS:
@@ -244,12 +244,12 @@ class PostgresSession:
         self._connection.wait(generators.send(self._pgconn))
         while result := self._connection.wait(generators.fetch(self._pgconn)):
             if result.status == ExecStatus.FATAL_ERROR:
-                with suppress(psycopg.Error):  # libpq wants to be read to the end
+                with suppress(psycopg.Error):  # libpq requires that all results are read
                     while self._connection.wait(generators.fetch(self._pgconn)):
                         pass
                 raise error_from_result(result)
             if result.status in COPYING:
-                raise SqlFailed("COPY cannot reach the client here", can_retry=False)
+                raise SqlFailed("COPY from or to the client is not supported", can_retry=False)
             yield result
 
     def _tell(self, notice: Diagnostic) -> None:
@@ -310,7 +310,7 @@ def _close_again(connecting: Future[InterruptibleConnection]) -> None:
 
 
 def _sent(value: object) -> tuple[bytes | None, int]:
-    """Return the value and its type, as of SQL literals: 1.5 is numeric, the server decides on text."""
+    """Return the value and its type as for SQL literals: 1.5 is numeric; the server decides for text."""
     match value:
         case None:
             return None, UNKNOWN

@@ -16,7 +16,7 @@ FIRST_CHARS = 64_000
 
 
 class SqlFailed(Exception):
-    """A statement failed, or the database refused. `line` is that of the script, if it is known."""
+    """A statement failed, or the database refused. `line` is the line in the script, if it is known."""
 
     def __init__(self, message: str, *, can_retry: bool, line: int | None = None) -> None:
         super().__init__(message)

@@ -24,7 +24,7 @@ from .sql_connections import SqlConnection
 BUSY_SECONDS = 0.05
 LOCK_SECONDS = 20.0
 AGAIN_SECONDS = 0.1
-# Of one value or one stored row: Python holds several copies of each.
+# The most bytes of one value or one stored row: Python holds several copies of each.
 MOST_BYTES = 64 * 1024 * 1024
 CHANGING = {"INSERT", "UPDATE", "DELETE", "REPLACE"}
 # They change the whole process and so JIM's own database, can crash it, or undo settings made here.
@@ -108,7 +108,7 @@ class SqliteSession:
         if self._read_only:
             connection.execute("PRAGMA query_only = ON")
         if self._transaction:
-            # A transaction that writes takes the lock at its start: later, it could not wait for it.
+            # A transaction that writes takes the lock at its start, as it could not wait for it later.
             self._patiently("BEGIN" if self._read_only else "BEGIN IMMEDIATE")
         connection.set_authorizer(self._authorize)
 
@@ -172,9 +172,9 @@ class SqliteSession:
         if code == sqlite3.SQLITE_AUTH or self._refused:
             return SqlFailed(f"{self._refused or message} is not allowed in sql steps", can_retry=False)
         if time.monotonic() >= self._deadline and code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY):
-            message = f"canceled after {self._statement_seconds:g} s, the statement_timeout_seconds"
+            message = f"canceled after {self._statement_seconds:g} s (statement_timeout_seconds)"
         elif code == sqlite3.SQLITE_TOOBIG:
-            message += f": a value may have {MOST_BYTES // 1024**2} MiB"
+            message += f": a value can have at most {MOST_BYTES // 1024**2} MiB"
         elif "VACUUM" in message and "transaction" in message:
             message += "; set transaction to false to run this statement outside a transaction"
         return SqlFailed(message, can_retry=code in TEMPORARY)
@@ -206,7 +206,7 @@ class SqliteSession:
 
 def _opened(file: Path, *, read_only: bool) -> sqlite3.Connection:
     if not file.is_file():
-        raise SqlFailed(f"the file {file} does not exist; create it, it may be empty", can_retry=False)
+        raise SqlFailed(f"the file {file} does not exist; create it first (it can be empty)", can_retry=False)
     uri = f"{file.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
     try:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)

@@ -1,4 +1,4 @@
-"""Split the text of an SQL script into statements and find their parameters. Pure.
+"""Split the text of an SQL script into statements and find their parameters. Uses no database.
 
 The scanner knows quotes, comments and semicolons inside statements, as psql and sqlite3 do; the database
 decides what a statement means.
@@ -52,7 +52,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 class SqlTextError(ValueError):
-    """The message says what is wrong and in which line."""
+    """A script cannot be split. The message says what is wrong and in which line."""
 
 
 class Parameter(NamedTuple):
@@ -202,7 +202,7 @@ class _Draft:
                 self._add_word(text.upper())
 
     def ends_here(self) -> bool:
-        """Tell whether a semicolon would end the statement, and is not part of its body."""
+        """Return whether a semicolon would end the statement, and is not part of its body."""
         if self.dialect == "sqlite":
             return not self._is_trigger() or (self.before_last, self.last) == (";", "END")
         return self.depth == 0 and self.blocks == 0
@@ -262,6 +262,6 @@ class _Draft:
             zip(self.words, self.words[1:], strict=False)
         ):
             raise SqlTextError(
-                f"line {line}: COPY between the server and its client does not work here; "
-                f"use INSERT and SELECT, or a file of the server"
+                f"line {line}: COPY between the server and its client is not supported; "
+                f"use INSERT and SELECT, or a file on the server"
             )

@@ -28,7 +28,7 @@ class StepType(ABC):
 
     @abstractmethod
     def run(self, ctx: Context) -> object:
-        """Run the step in a thread of the worker; return JSON or None, raise on failure."""
+        """Run the step in a thread of the worker. Return a JSON value or None; raise on failure."""
 
     def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
         """Return possible mistakes by setting; they do not prevent saving."""
@@ -40,8 +40,8 @@ class StepType(ABC):
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
         """Decide, instead of the retry policy, how an attempt ends whose worker was lost.
 
-        Called in the transaction that ends the attempt; returns the status that it ends with. None: the
-        policy decides. One that locks rows says so with `is_recovered_individually`.
+        Called in the transaction that ends the attempt. Return the status to end it with, or None if the
+        retry policy decides. A step type that locks rows here must set `is_recovered_individually`.
         """
         return None
 
@@ -63,7 +63,7 @@ class StepType(ABC):
         return values
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
-        """Return errors by field that concern more than the type of one field.
+        """Return errors by field, from checks that go beyond the type of a single field.
 
         Leave out values with placeholders (`has_placeholders`): they are checked again when they are filled.
         """
@@ -79,7 +79,7 @@ class StepType(ABC):
 
 
 def _fill(setting: Field, value: object, values: Mapping[str, Any]) -> Any:
-    """Fill one setting. A plan may have been frozen before the setting refused secrets."""
+    """Fill in one setting. Secrets are checked again, as the plan may be older than the rule against them."""
     try:
         if not setting.secrets:
             setting.refuse_secrets(value)

@@ -59,7 +59,7 @@ class WaitStep(StepType):
         if now >= deadline:
             ctx.interrupt("timeout")
         ctx.check()
-        told = f"Waiting until {exact(end, _zone(ctx.work.time_zone))}, {span(end - begun)} in all."
+        told = f"Waiting until {exact(end, _zone(ctx.work.time_zone))}, {span(end - begun)} in total."
         raise Later(min(end, deadline), told)
 
 
@@ -111,5 +111,7 @@ def _until_complaint(text: str) -> str:
     try:
         moment_of(text, "UTC", "cron")
     except SpecError:
-        return f"{text!r} is not a time; write a time of day such as 06:30, or 2026-12-01T09:00, or with Z"
+        return (
+            f"{text!r} is not a time; write a time of day such as 06:30, or a moment such as 2026-12-01T09:00"
+        )
     return ""

@@ -74,14 +74,14 @@ def test_whoever_finds_no_seat_in_time_is_told_who_has_them() -> None:
     claim(worker)
     late = Caller("Author").post("direct", body(wait_seconds=0))
     assert (late.status_code, late.json()["type"]) == (409, "urn:jim:problem:no-seat")
-    assert "“long” still running" in late.json()["detail"]
+    assert "still running: “long”" in late.json()["detail"]
     assert late["Retry-After"] == "1"
 
 
 def test_a_second_request_for_the_same_seat_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
         assert not connection.in_atomic_block
-        raise direct.Busy("another direct request is waiting for the next seat of pool “default”")
+        raise direct.Busy("another direct request is already waiting for the next seat of pool “default”")
 
     monkeypatch.setattr(direct, "run", refuse)
     busy = Caller("Author").post("direct", body())

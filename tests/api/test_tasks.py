@@ -26,7 +26,7 @@ class TestQueueing:
         assert (answer.status_code, answer.json()["state"]) == (202, "queued")
         told = api.get(f"tasks/{answer.json()['id']}").json()
         assert (told["name"], told["is_final"], told["queued"]["pool"]) == ("Answer", False, "default")
-        assert "no worker is alive" in told["wait_reason"]
+        assert "no running worker" in told["wait_reason"]
         run_until_idle(now=clock.now())
         told = api.get(f"tasks/{answer.json()['id']}").json()
         assert (told["state"], told["is_final"], told["result"]) == ("complete", True, 42)
@@ -38,8 +38,8 @@ class TestQueueing:
         key = api.post("tasks", WAIT | options).json()["id"]
         queued = api.get(f"tasks/{key}").json()["queued"]
         assert (queued["priority"], queued["position"], queued["pool"]) == (7, 3, "ldap")
-        assert "is put off" in queued["wait_reason"]
-        assert "is put off" not in api.post(f"tasks/{key}/hasten").json()["wait_reason"]
+        assert "delayed" in queued["wait_reason"]
+        assert "delayed" not in api.post(f"tasks/{key}/hasten").json()["wait_reason"]
         assert api.post(f"tasks/{key}/hasten").status_code == 409
 
     def test_a_job_of_a_template_needs_no_permission_for_its_code_but_its_own_code_does(self) -> None:

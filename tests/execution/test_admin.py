@@ -128,12 +128,12 @@ class TestTheQueue:
         Worker.objects.update(pools=["default"], stale_refused=3, clock_skew_seconds=90)
         rows = client.get(page("execution_workertask_changelist")).context["cl"].result_list
         whys = {row.name: row.why for row in rows}
-        assert whys["running"].startswith(f"runs on {worker} for ")
+        assert whys["running"].startswith(f"running on {worker} for ")
         assert whys["later"] == "group 1 of 2 is running: “running”"
         text = text_of(client, "workertask", WorkerTask.objects.get(name="later").pk)
         assert re.search(r'field-group.*?class="readonly">2</div>', text, re.DOTALL)
         text = text_of(client, "workertask", WorkerTask.objects.get(name="lonely").pk)
-        assert ("no worker is alive" in text, "tests.work.noop" in text) == (True, True)
+        assert ("no running worker" in text, "tests.work.noop" in text) == (True, True)
         (row,) = client.get(page("execution_worker_changelist")).context["cl"].result_list
         assert (row.busy, row.seats, row.stale_refused) == (1, 100, 3)
         text = text_of(client, "worker", worker.pk)
@@ -205,7 +205,7 @@ class TestRetry:
         assert "still running" in told(client, client.post(again, {"key": "k"}))
         run_until_idle()
         response = client.post(operation("execution_execution", "retry", execution.pk), {"key": "k"})
-        assert "run it again as a whole" in told(client, response)
+        assert "run the whole execution again" in told(client, response)
         client.post(again, {"key": "k2"})
         assert run_until_idle(now=clock.now()) == ["a"]
 

@@ -228,10 +228,7 @@ class TestProblems:
         Secret.objects.all().delete()
         run_until_idle()
         (activity,) = attempts(execution, "use")
-        assert (
-            "the secret “token” does not exist any more; define it again, or change the step"
-            in activity.error
-        )
+        assert "the secret “token” no longer exists; define it again, or change the step" in activity.error
 
     def test_a_secret_that_no_key_fits_is_retried(self, token: Secret, settings: Any) -> None:
         execution = start(use("{{ secrets.token }}", index=0, max_retries=3))

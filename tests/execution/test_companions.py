@@ -43,7 +43,7 @@ def test_a_companion_is_woken_and_stopped_and_started_again_if_it_breaks(
     with caplog.at_level(logging.ERROR):
         background.start()
         wait_until(lambda: len(times) == 3)
-    assert "clumsy broke; it starts again" in caplog.text
+    assert "clumsy failed; it is restarted" in caplog.text
     background.wake()
     assert woken.wait(PATIENCE_SECONDS)
     background.stop()

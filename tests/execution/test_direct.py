@@ -169,7 +169,9 @@ class TestWaiting:
     def test_without_a_seat_in_time_it_says_what_runs(self, one_seat: None) -> None:
         enqueue(step("the long one"), now=clock.now())
         claim(make_worker(clock.now()), now=clock.now())
-        with pytest.raises(direct.TimedOut, match=r"pool “default” .* within 0.1 s; “the long one” still"):
+        with pytest.raises(
+            direct.TimedOut, match=r"pool “default” .* within 0.1 s; still running: “the long one”"
+        ):
             run(wait=0.1)
         assert not is_live()
         assert not Activity.objects.filter(target_name="work").exists()
@@ -194,7 +196,7 @@ class TestWaiting:
         assert before is not None
         enqueue(step("queued"), now=now)
         before.release(now)
-        with pytest.raises(direct.Busy, match="a queued task of pool “default” runs before"):
+        with pytest.raises(direct.Busy, match="a queued task in pool “default” must start before"):
             run(wait=0.05)
 
     @pytest.mark.parametrize("taken", [False, True])

@@ -333,9 +333,9 @@ class TestDefinitions:
                 Limit.objects.get().edit(changes=changes, initiator=SOMEBODY, now=NOW)
         assert Limit.objects.get().size == 1
         remove("global")
-        with pytest.raises(Refused, match="was deleted meanwhile"):
+        with pytest.raises(Refused, match="was deleted in the meantime"):
             made.edit(changes={"size": 2}, initiator=SOMEBODY, now=NOW)
-        with pytest.raises(Refused, match="was deleted meanwhile"):
+        with pytest.raises(Refused, match="was deleted in the meantime"):
             made.remove(initiator=SOMEBODY, now=NOW)
 
 
@@ -354,7 +354,7 @@ class Senseless:
     [
         (f"{__name__}.Raising", "nobody knows"),
         (f"{__name__}.Senseless", "is not text"),
-        (f"{__name__}.Missing", "names no policy"),
+        (f"{__name__}.Missing", "does not name a policy"),
     ],
 )
 def test_a_policy_that_fails_stops_what_it_was_asked_about_and_nobody_else(

@@ -332,7 +332,9 @@ class TestStuckExecutions:
         run_until_idle()
         assert fresh(execution).status == Execution.Status.FAILED
         assert not Activity.objects.open().exists()
-        assert Activity.objects.get(target_name="a").message == "Its task vanished."
+        assert (
+            Activity.objects.get(target_name="a").message == "The task of this step vanished from the queue."
+        )
 
     def test_one_whose_later_tasks_vanished_is_failed_never_completed(self) -> None:
         execution = start(step("a"), step("b", 1))

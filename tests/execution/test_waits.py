@@ -42,7 +42,7 @@ def test_what_runs_and_what_waits_for_it() -> None:
     WorkerTask.objects.filter(name="a").update(available_at=NOW)
     claim(worker, now=NOW - seconds(38))
     told = why()
-    assert told["a"] == f"runs on {worker} for 38 s"
+    assert told["a"] == f"running on {worker} for 38 s"
     assert told["b"] == told["d"] == "group 1 of 3 is running: “a”"
     execution.cancel(initiator=SOMEBODY, now=NOW)
     assert why()["a"].endswith("for 38 s, asked to stop")
@@ -59,16 +59,16 @@ def test_what_is_put_off_and_what_nobody_is_there_for() -> None:
     enqueue(step("nobody's", pool="ldap"))
     assert why() == {
         "again": "retry in 38 s (attempt 2 of 4)",
-        "soon": "is put off: starts in 1 min 30 s",
-        "far": "is put off until Thu 2026-11-19 03:00:00 UTC",
-        "nobody's": "no worker is alive that serves pool ldap",
+        "soon": "delayed: starts in 1 min 30 s",
+        "far": "delayed until Thu 2026-11-19 03:00:00 UTC",
+        "nobody's": "no running worker serves pool ldap",
     }
 
 
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("global", "everything"),
+        ("global", "the global limit"),
         ("pool:ldap", "pool ldap"),
         ("type:python", "type python"),
         ("resource:crm:7", "limit resource:crm:7"),
@@ -90,8 +90,8 @@ def test_the_most_particular_of_several_reasons_is_told() -> None:
     make_worker()
     enqueue(step("a", resources=["crm"]), step("b"))
     assert why() == {
-        "a": "limit resource:crm is closed: its limit is 0",
-        "b": "everything is closed: its limit is 0",
+        "a": "limit resource:crm is closed: the limit is set to 0",
+        "b": "the global limit is closed: the limit is set to 0",
     }
 
 
@@ -115,8 +115,8 @@ def test_how_many_go_before_it(is_limited: bool) -> None:
     if is_limited:
         limit("resource:crm", 5)
     told = why()
-    assert told["urgent"] == "waits for a free seat: it is the next"
-    assert told["0"] == "waits for a free seat: 1 task goes before it"
-    assert told["7"] == "waits for a free seat: 8 tasks go before it"
-    assert told["98"] == "waits for a free seat: 99 tasks go before it"
-    assert told["99"] == told["119"] == "waits for a free seat: 100 or more tasks go before it"
+    assert told["urgent"] == "waiting for a free seat: this task is next"
+    assert told["0"] == "waiting for a free seat: 1 task is ahead"
+    assert told["7"] == "waiting for a free seat: 8 tasks are ahead"
+    assert told["98"] == "waiting for a free seat: 99 tasks are ahead"
+    assert told["99"] == told["119"] == "waiting for a free seat: 100 or more tasks are ahead"

@@ -90,7 +90,7 @@ class TestRunSchedule:
         lines = said("runschedule", "nightly", "--wait")
         assert lines[0].startswith("Started “Nightly”: execution ")
         assert lines[1][10:].split(" (")[0] == "✓ completed  first"
-        assert lines[2][10:] == "↷ skipped  alarm: Not run: nothing before it failed."
+        assert lines[2][10:] == "↷ skipped  alarm: Not run: no earlier step failed."
         assert lines[3].startswith("“Nightly #")
         assert "completed after" in lines[3]
 
@@ -258,7 +258,7 @@ def test_everything_in_the_queue_says_what_it_waits_for() -> None:
         ["○", "queued", "first"],
         ["◔", "waiting", "second"],
     ]
-    assert "no worker is alive that serves pool reports" in lines[3]
+    assert "no running worker serves pool reports" in lines[3]
     assert [row["name"] for row in told("queue", "--pool", "reports")["tasks"]] == ["alone"]
     assert told("queue", "--status", "processing")["tasks"] == []
     assert said("queue", "--limit", "1")[-1] == "Showing 1 of 3 tasks; use --limit to see more."

@@ -241,7 +241,9 @@ class TestFields:
     def test_where_others_could_read_it_no_secret_may_stand(self) -> None:
         field = Field("argv", "Arguments", kind="list", secrets=False)
         assert field.clean(["{{ attempt }}"]) == ["{{ attempt }}"]
-        with pytest.raises(ValueError, match="cannot contain a secret: it would show in the process list"):
+        with pytest.raises(
+            ValueError, match="cannot contain a secret: it would be visible in the process list"
+        ):
             field.clean(["x", "--password={{ secrets.token }}"])
 
     @pytest.mark.parametrize(

@@ -334,10 +334,10 @@ BEARER = {"authentication": "bearer", "credential": TOKEN}
     ("rest", "field", "words"),
     [
         ({"url": ""}, "url", "is required: such as https://shop.example/api/orders"),
-        ({"url": "shop.example"}, "url", "must be a whole address that begins with http:// or https://"),
+        ({"url": "shop.example"}, "url", "must be a complete URL that begins with http:// or https://"),
         ({"url": "http://127.0.0.1/"}, "url", "127.0.0.1 leads to an address that is not public"),
         *(
-            ({"url": url, **secret}, "url", "must have its whole host before the first placeholder")
+            ({"url": url, **secret}, "url", "must contain the whole host before the first placeholder")
             for url in (
                 "https://shop.example{{ steps.a.result.next }}",
                 "https://{{ steps.a.result.host }}/orders",
@@ -347,7 +347,11 @@ BEARER = {"authentication": "bearer", "credential": TOKEN}
             )
             for secret in (BEARER, {"headers": {"X-Api-Key": TOKEN}}, {"method": "POST", "body": TOKEN})
         ),
-        ({"url": "https://shop.example{{ steps.a.result }}/{{ secrets.token }}"}, "url", "the secret elsewh"),
+        (
+            {"url": "https://shop.example{{ steps.a.result }}/{{ secrets.token }}"},
+            "url",
+            "the secret to anot",
+        ),
         (
             {"method": "get"},
             "method",
@@ -360,7 +364,7 @@ BEARER = {"authentication": "bearer", "credential": TOKEN}
         ({"headers": {"X": "a\r\nY: b"}}, "headers", "the value of X must be one line, without control char"),
         ({"headers": {"X": "a\x7f"}}, "headers", "the value of X must be one line"),
         ({"headers": {"X": 7}}, "headers", "the value of X must be text: put it in quotes"),
-        ({"headers": {"x-a": "1", "X-A": "2"}}, "headers", "a name is given twice"),
+        ({"headers": {"x-a": "1", "X-A": "2"}}, "headers", "a header is given twice"),
         *(
             ({"headers": {name: "x"}}, "headers", f"{name} cannot be set")
             for name in (

@@ -135,7 +135,7 @@ def test_whatever_is_raised_fails_the_attempt_and_its_traceback_shows_user_code_
         ("give_unstorable", ["object"], "the result cannot be stored as JSON: Object of type object is not"),
         ("give_unstorable", ["nan"], "the result cannot be stored as JSON: Out of range float values"),
         ("give_unstorable", ["digits"], "the result cannot be stored as JSON: Exceeds the limit"),
-        ("give_unstorable", ["huge"], "the result is 300,002 bytes of JSON, more than the 262,144"),
+        ("give_unstorable", ["huge"], "the result is 300,002 bytes of JSON, but at most 262,144"),
         ("give_nested", [100_000], "the result cannot be stored as JSON: nested too deeply"),
     ],
 )

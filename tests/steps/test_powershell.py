@@ -170,7 +170,7 @@ def test_its_config_is_canonical_after_cleaning(ps1: Script) -> None:
         ({"script": "{folder}/renamed.ps1"}, "script", "must end in .ps1"),
         ({"script": "{folder}/{{ nominal_date }}.ps1"}, "script", "cannot contain placeholders"),
         ({"arguments": ["-Count", 3]}, "arguments", "every entry must be text: put numbers in quotes"),
-        ({"arguments": ["{{ secrets.token }}"]}, "arguments", "it would show in the process list"),
+        ({"arguments": ["{{ secrets.token }}"]}, "arguments", "it would be visible in the process list"),
         ({"env": {"DOTNET_STARTUP_HOOKS": "x"}}, "env", "DOTNET_STARTUP_HOOKS may not be set"),
     ],
 )

@@ -149,7 +149,7 @@ class TestOneRun:
     def test_it_is_put_off_until_it_is_over(self, nursery: Nursery) -> None:
         outcome = self.run(nursery, NOW, time_zone=BERLIN)
         assert (outcome.status, outcome.again_at, outcome.executed_at) == ("pending", AT_THE_END, NOW)
-        assert outcome.message == "Waiting until Mon 2026-11-16 04:10:00 Europe/Berlin, 10 min in all."
+        assert outcome.message == "Waiting until Mon 2026-11-16 04:10:00 Europe/Berlin, 10 min in total."
         early = self.run(nursery, NOW + seconds(599), begun_at=NOW.isoformat())
         assert (early.again_at, early.executed_at) == (AT_THE_END, NOW)
         last = self.run(nursery, NOW + seconds(600.25), begun_at=NOW.isoformat())
@@ -192,7 +192,7 @@ class TestStories:
         assert queue(execution) == {"wait": "queued", "after": "waiting"}
         assert step_statuses(execution) == {"wait": ["pending"], "after": ["pending"]}
         (activity,) = attempts(execution, "wait")
-        assert activity.message == "Waiting until Mon 2026-11-16 03:10:00 UTC, 10 min in all."
+        assert activity.message == "Waiting until Mon 2026-11-16 03:10:00 UTC, 10 min in total."
         assert (activity.worker_id, activity.executed_at) == (None, NOW)
         task = WorkerTask.objects.get(name="wait")
         assert (task.worker_id, task.claimed_at, task.begun_at) == (None, None, NOW)
@@ -235,7 +235,7 @@ class TestStories:
         assert (fresh(second).executed_at, fresh(execution).status) == (NOW + seconds(70), "failed")
 
     @pytest.mark.parametrize(
-        ("how", "words"), [("cancel", "Cancelled while it waited."), ("terminate", "Terminated.")]
+        ("how", "words"), [("cancel", "Cancelled while it was waiting."), ("terminate", "Terminated.")]
     )
     def test_a_cancel_or_terminate_in_mid_wait_ends_it_at_once(self, how: str, words: str) -> None:
         execution = start(waiting(), step("after", 1))

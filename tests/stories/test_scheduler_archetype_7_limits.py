@@ -272,7 +272,7 @@ class TestBuffer:
         schedule = make_schedule(overlap="buffer_all")
         for at in range(3):
             trigger(schedule, initiator=SOMEBODY, now=minutes(at))
-        with pytest.raises(Refused, match=r"2 runs of .* wait already, as many as may"):
+        with pytest.raises(Refused, match=r"2 runs of .* are already waiting, which is the maximum"):
             trigger(schedule, initiator=SOMEBODY, now=minutes(3))
         waiting = dict.fromkeys((1, 2), "pending: overlap")
         assert ledger(schedule, source="manual") == {0: "started 0"} | waiting

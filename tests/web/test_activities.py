@@ -109,7 +109,7 @@ class TestPage:
         (task,) = enqueue(step("job", 0, "talk"), now=clock.now())
         url = f"/activities/{task.activity_id}"
         answer = client.get(url)
-        assert "No worker is alive that serves pool default." in text_of(answer)
+        assert "No running worker serves pool default." in text_of(answer)
         assert f"/do/workertask/front?id={task.pk}" in answer.text
         version = version_of(answer)
         with django_assert_max_num_queries(5):

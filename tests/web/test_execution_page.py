@@ -93,12 +93,12 @@ class TestPage:
         now = clock.now()
         execution = start(step("first", pool="gpu"), step("second"), step("then", 1), now=now)
         url = f"/executions/{execution.pk}"
-        assert "No worker is alive that serves pool gpu" in text_of(client.get(url))
+        assert "No running worker serves pool gpu" in text_of(client.get(url))
         worker = make_worker(now)
         claim(worker, limit=1, now=now)
         with django_assert_max_num_queries(5):
             text = text_of(poll(client, f"{url}/live", "live", tab="steps"))
-        assert "Waits for a free seat: it is the next" in text
+        assert "Waiting for a free seat: this task is next" in text
         assert "Group 1 of 2 is running: “first”, “second”" in text
 
     def test_neighbours_are_those_of_the_same_schedule_and_lag_is_told_of_automatic_ones(

@@ -49,7 +49,12 @@ def test_states_and_pools_are_filters_of_what_is_in_the_order_of_the_queue(clien
     assert {query: shown(answer) for query, answer in answers.items()} == wanted
     text = text_of(answers[""])
     assert "All Processing 1 Queued 3 Delayed 1 Waiting 1" in text
-    for words in ("Runs on ", "seat: it is the next", "Retry in ", "Group 1 of 2 is running: “running”"):
+    for words in (
+        "Running on ",
+        "seat: this task is next",
+        "Retry in ",
+        "Group 1 of 2 is running: “running”",
+    ):
         assert words in text
     assert together(depths()) == [[[1, 3, 1, 1]]]
     # Each is shown in the state that its tab counts.

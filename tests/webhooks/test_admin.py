@@ -86,7 +86,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("name", "a\u202eb", "U+202E is not allowed"),
     ("url", "", "required"),
     ("url", "file:///etc/passwd", "begins with http:// or https://"),
-    ("url", "https://ada:pw@chat.example/", "neither user name nor password"),
+    ("url", "https://ada:pw@chat.example/", "must not contain a user name or password"),
     ("url", "http://127.0.0.1/", "JIM_HTTP_ALLOW can allow it"),
     ("url", "http://[::ffff:169.254.169.254]/", "is not public"),
     ("kinds", [], "Choose at least one event."),

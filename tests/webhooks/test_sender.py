@@ -29,7 +29,7 @@ from webhooks.models import Delivery, Endpoint
 from webhooks.sender import Sender
 
 pytestmark = pytest.mark.django_db
-TOO_LATE = "did not end within 0.5 s"
+TOO_LATE = "the call did not end within 0.5 s"
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ FAILED, WRONG, BUSY, INTERRUPTED = 1, 2, 3, 130
 
 class Command(BaseCommand):
     help = (
-        "Run one step at once in the next free seat of its pool, before all queued tasks. Ctrl-C stops it. "
+        "Run one step in the next free seat of its pool, ahead of all queued tasks. Ctrl-C stops the step. "
         "Exit codes: 0 succeeded, 1 failed, 2 the step is invalid, 3 no seat was free in time."
     )
 

@@ -12,8 +12,8 @@ from schedules.management.usable_database import require_migrated
 
 class Command(BaseCommand):
     help = (
-        "Start executions that are due and recover tasks of crashed workers. Several may run at once. "
-        "TERM or Ctrl-C ends the scheduler."
+        "Start executions that are due, and recover the tasks of crashed workers. You can run several "
+        "schedulers at the same time. SIGTERM or Ctrl-C stops the scheduler."
     )
     requires_system_checks = [ENGINE]
 

@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class Command(BaseCommand):
-    help = "Run queued tasks. Several workers may run at once. TERM or Ctrl-C lets running steps end first."
+    help = (
+        "Run queued tasks. You can run several workers at the same time. On SIGTERM or Ctrl-C, the worker "
+        "lets running steps end before it stops."
+    )
     requires_system_checks = [ENGINE]
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -38,7 +41,7 @@ class Command(BaseCommand):
             "--pools", type=pools, default=(), metavar="A,B", help="serve only these pools (default all)"
         )
         parser.add_argument(
-            "--until-idle", action="store_true", help="end as soon as no task is ready or running"
+            "--until-idle", action="store_true", help="stop as soon as no task is ready or running"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -81,5 +84,5 @@ def seats(text: str) -> int:
 def pools(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise argparse.ArgumentTypeError("must be names of pools, separated by commas: default,ldap")
+        raise argparse.ArgumentTypeError("must be names of pools, separated by commas, such as default,ldap")
     return names
