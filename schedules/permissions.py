@@ -68,7 +68,7 @@ def check_writer(
 
 
 def _exactly(step: Mapping[str, Any]) -> str:
-    """Return the step as JSON text, because Python takes 1 and True as equal."""
+    """Return the step as JSON text, because Python treats 1 and True as equal."""
     return json.dumps(step, sort_keys=True)
 
 
@@ -80,7 +80,7 @@ def needed_by(step: Mapping[str, Any]) -> list[str]:
 
 
 def needs_code(step: Mapping[str, Any]) -> bool:
-    """Tell whether a step needs the permission for code; using a secret amounts to reading it."""
+    """Return whether a step needs the permission for code; a step that uses a secret could reveal it."""
     kind = step_types.get(step["step_type"])
     is_code = kind is None or kind.needs_code_permission
     return is_code or any(ref.kind == "secret" for ref in found(step["config"]))
