@@ -1,4 +1,4 @@
-"""Reads files with schedules, calendars and templates; checks types, and keeps the place of each value."""
+"""Reads files with schedules, calendars and templates; checks types, and keeps the position of each value."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Entry:
 
 @dataclass
 class Library:
-    """The entries of several files."""
+    """The entries of several files, and the problems that were found in them."""
 
     calendars: dict[str, Entry] = field(default_factory=dict)
     templates: dict[str, Entry] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Library:
 
 @dataclass(frozen=True)
 class _Part:
-    """An object of a file that is being read into an entry."""
+    """An object in a file that is being read as an entry."""
 
     file: str
     node: Node
@@ -164,7 +164,7 @@ class _Part:
         return {key: value for key, value in values.items() if not wrong[key]}
 
     def steps(self) -> list[dict[str, Any]] | None:
-        """Return the steps, or None if they cannot be told apart."""
+        """Return the steps, or None if they are not a list of objects."""
         nodes = self.listed("steps")
         if nodes is None:
             return None
@@ -175,7 +175,7 @@ class _Part:
                 return None
             if len(parts) > 1 and "index" not in part.node.value:
                 part.complain(
-                    "index: is missing: several steps need one each; equal indexes run side by side"
+                    "index: is missing: give each step one; steps with the same index run side by side"
                 )
         return [part.given({**STEP, **REFERENCE}) for part in parts]
 
@@ -226,7 +226,7 @@ def _advice(key: str, known: Sequence[str]) -> str:
 
 
 def _mentioned(node: Node, text: str) -> Node | None:
-    """Return the first key or text that a message mentions."""
+    """Return the node of the first key or text that a message mentions."""
     if isinstance(node.value, str):
         return node if shown(node.value) in text else None
     for key, inner in _inside(node):

@@ -71,7 +71,7 @@ class Result:
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """The progress of a backfill: `passed` times were checked, `waiting` still wait."""
+    """The progress of a backfill: times `passed` (checked), `added` as occurrences, and still `waiting`."""
 
     id: int
     start_at: datetime

@@ -56,7 +56,7 @@ class Words(Lines):
 
 
 class Seconds(forms.IntegerField):
-    """A length of time, shown as 1h30m."""
+    """A duration, shown in a form such as 1h30m."""
 
     def __init__(self, **kwargs: Any) -> None:
         wrong = "Enter a duration such as 90s, 15m, 1h30m or 2d, or a whole number of seconds."

@@ -19,7 +19,11 @@ from .spec.wording import clock_words, counted, date_words
 from .spec.zones import passes_of, wall_time
 
 LONGEST_ERROR = 200
-LEADS = {"manual": "By hand ({by}).", "backfill": "In a backfill ({by}).", "event": "For an event ({by})."}
+LEADS = {
+    "manual": "Manual run by {by}.",
+    "backfill": "Backfill by {by}.",
+    "event": "Run for an event ({by}).",
+}
 
 # Short reasons for lists.
 REASONS = {
@@ -51,7 +55,7 @@ class LocalTime:
 
 
 class Run(Protocol):
-    """The facts of an execution that sentences use; its model belongs to another app."""
+    """The part of an execution that sentences use. Its model belongs to another app."""
 
     pk: Any
     status: str
@@ -108,7 +112,7 @@ def reason_in_short(occurrence: Occurrence, *, now: datetime, running: int | Non
         return "waiting: the schedule is paused"
     if in_the_way(occurrence, running):
         return "waiting for another execution to end"
-    return "waiting for its jitter" if occurrence.planned_at > now else "waiting for its turn"
+    return "delayed by jitter" if occurrence.planned_at > now else "waiting for its turn"
 
 
 def paused_words(schedule: Schedule, local: LocalTime) -> str:

@@ -1,4 +1,4 @@
-"""Decides which pending occurrences start, according to the overlap policy. It has no side effects."""
+"""Decides which pending occurrences start, according to the overlap policy, with pure functions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def decide(
     now: datetime,
     remaining: int | None = None,
 ) -> Decision:
-    """Decide on each due occurrence."""
+    """Decide for each due occurrence whether it starts, waits, is skipped or is missed."""
     missed_before = latest_missed(catch_up_seconds, now)
     room = _Room(list(running), remaining)
     timely: list[Pending] = []
@@ -78,14 +78,14 @@ def decide(
 
 
 def latest_missed(catch_up_seconds: int | None, now: datetime) -> datetime | None:
-    """Return the time before which automatic occurrences are missed; None without a window."""
+    """Return the time before which automatic occurrences are missed; None if there is no window."""
     if catch_up_seconds is None:
         return None
     return now - timedelta(seconds=max(catch_up_seconds, ON_TIME_SECONDS))
 
 
 class _Room:
-    """The running executions and the decisions so far."""
+    """The running executions, and the decisions made so far."""
 
     def __init__(self, running: list[Running], remaining: int | None) -> None:
         self.running = running

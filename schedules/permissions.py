@@ -1,4 +1,4 @@
-"""The permissions for writing steps: a step runs code, so it needs its own permission."""
+"""The permissions for writing steps. Steps can run code, so writing them needs a separate permission."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lacking(
 
 
 class NotYours(ValidationError):
-    """A missing permission for some of the written steps."""
+    """The error when the writer of some steps lacks a permission for them."""
 
     def __init__(self, permission: str, names: Sequence[str], *, field: str = "steps") -> None:
         self.permission, self.names = permission, names

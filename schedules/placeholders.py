@@ -190,7 +190,7 @@ def look_up(result: object, path: tuple[str, ...]) -> Any:
 
 
 def hint(name: str, known: Collection[str], otherwise: str = "") -> str:
-    """Suggest the closest known name, or another hint."""
+    """Return a hint: the closest known name, or else `otherwise` or a list of known names."""
     folded = {each.casefold(): each for each in known}
     for close in get_close_matches(name.casefold(), folded, n=1):
         return f"did you mean {folded[close]}?"
@@ -288,10 +288,10 @@ def _quoted(part: str) -> str:
 def _nothing(at: object, missing: str) -> str:
     match at:
         case dict():
-            return f"it has no {missing}; there is {_some(at) or 'nothing'}"
+            return f"{missing} does not exist; available: {_some(at) or 'nothing'}"
         case list():
-            return f"it has no {missing}; the list has {len(at)} entries, counted from 0"
-    return f"it has no {missing}: there is nothing inside {_shown(json.dumps(at, ensure_ascii=False))}"
+            return f"{missing} does not exist; the list has a length of {len(at)} and starts at 0"
+    return f"{missing} does not exist: {_shown(json.dumps(at, ensure_ascii=False))} contains no values"
 
 
 def _some(names: Collection[str]) -> str:

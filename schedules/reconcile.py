@@ -208,7 +208,7 @@ class SharedChange(Change):
         yield from super().misfits(author)
         if not self.is_new and self.after["name"] != self.stored.name:
             yield self.entry.problem(
-                f"name: the stored name is “{self.stored.name}”: write it the same way", "name"
+                f"name: the stored name is “{self.stored.name}”: use the same spelling", "name"
             )
 
 

@@ -1,4 +1,4 @@
-"""Specs as people type them: one rule per line, with its meaning as a comment. It has no side effects."""
+"""Specs as people type them: one rule per line, with its meaning as a comment. Pure functions."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ KEY_IN_WORDS = "a Fernet key, which is 44 characters of URL-safe base64"
 
 
 class VaultError(Exception):
-    """Secrets cannot be used on this host; the message says why and what to do."""
+    """The error when secrets cannot be used on this host; the message says why and what to do."""
 
 
 class Undecryptable(VaultError):
@@ -108,7 +108,7 @@ def add_key() -> Keys:
 
 
 def drop_old(keys: Keys) -> int:
-    """Drop all keys but the first, unless another rotation added its own; return how many."""
+    """Drop all keys but the first, unless another rotation added its own; return how many were dropped."""
     found = current()
     if found.newest != keys.newest:
         return 0

@@ -104,7 +104,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         if occurrence.schedule.is_paused and occurrence.source in Occurrence.AUTOMATIC_SOURCES:
             return "waits: the schedule is paused"
         is_early = occurrence.planned_at > clock.now()
-        return "waits for its jitter" if is_early else "waits for its turn"
+        return "delayed by jitter" if is_early else "waits for its turn"
 
     @admin.display(description="why")
     def sentence(self, occurrence: Occurrence) -> str:

@@ -165,7 +165,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             told.append(f"if a step fails: {schedule.on_failure}")
         if schedule.pause_on_failure:
             failures, among = schedule.failures_to_pause, schedule.failures_among
-            told.append(f"pauses itself when {failures} of the last {among} executions failed")
+            told.append(f"pauses itself when {failures} of the last {among} executions fail")
         return " · ".join([schedule.get_overlap_display(), *told])
 
     @admin.display(description="when")

@@ -69,9 +69,7 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         if calendar := context.get("original"):
-            calendar = SharedCalendar.objects.get(
-                pk=calendar.pk
-            )  # a form may have changed the given instance
+            calendar = SharedCalendar.objects.get(pk=calendar.pk)  # a form may have changed the instance
             year = clock.now().year
             context["sentence"] = calendar.describe()
             can_see = request.user.has_perm("schedules.view_schedule")

@@ -86,7 +86,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         if original := context.get("original"):
-            template = TaskTemplate.objects.get(pk=original.pk)  # a form may have changed the given instance
+            template = TaskTemplate.objects.get(pk=original.pk)  # a form may have changed the instance
             context["stored"] = template
             can_see = request.user.has_perm("schedules.view_schedule")
             context["uses"] = uses(template) if can_see else None

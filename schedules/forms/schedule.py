@@ -40,9 +40,7 @@ DST_CHOICES = [(mode, DST_LABELS[mode]) for mode in DST_MODES]
 class ScheduleFields(VerbForm, ScheduleModelForm):
     """The fields of a schedule other than its rules, exclusions and steps, which page and admin add."""
 
-    tags = Tags(
-        required=False, help_text="Separated by commas. The list of schedules can be filtered by tags."
-    )
+    tags = Tags(required=False, help_text="Separated by commas. Schedules can be filtered by tag.")
     memo = Memo(required=False, help_text="One per line, such as “owner: Ada”.")
     topics = Tags(
         label="On events of",
@@ -110,7 +108,7 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
         if "on_failure" in self.fields:
             _offer(self, "on_failure", list(registry.failure_policies.items()))
         if "remaining" in self.fields:
-            # The number of runs left changes without edits: the shown value is sent back to tell them apart.
+            # The number of runs left changes by itself: the shown value is sent back, to detect an edit.
             self.fields["remaining"].show_hidden_initial = True
 
     @property
@@ -129,7 +127,7 @@ class ScheduleForm(ScheduleFields):
         rows=3,
         help_text="One per line: <code>at 09:00, 12:30 on mon-fri</code>, or "
         "<code>every 25m from 09:00 until 17:30 on mon,wed</code>. Without weekdays: every day. "
-        "Text after “ #” is a comment that says what the line means; it is written again each time.",
+        "Text after “ #” is a comment that says what the line means; it is updated automatically.",
     )
     cron = Lines(
         rows=3,
@@ -202,5 +200,5 @@ def _offer(form: forms.ModelForm[Any], name: str, choices: list[tuple[str, str]]
 
 
 def _field_of(name: str) -> str:
-    """Return the form's field for a part of the spec; the model has another use for the name `calendars`."""
+    """Return the form's field for a part of the spec; the model uses the name `calendars` differently."""
     return "structured" if name == "calendars" else name

@@ -92,7 +92,7 @@ class SpecItemForm(forms.Form):
         return [bound for bound in self.visible_fields() if bound.name not in ("days", "DELETE")]
 
     def add_spec_error(self, message: str) -> None:
-        """Show an error beside the field, if there is only one."""
+        """Show an error beside the field if there is only one, or else above the form."""
         name = self.lines[0].name if len(self.lines) == 1 else None
         self.add_error(name, sentence(message))
 
@@ -104,7 +104,7 @@ class SpecItemForm(forms.Form):
 class JSONItemForm(SpecItemForm):
     """A stored item that no other form can show."""
 
-    slug, title = "json", "As it is stored"
+    slug, title = "json", "As stored"
     about = "This item cannot be shown as separate fields."
     text = lines("JSON")
 
@@ -127,7 +127,7 @@ class RuleForm(SpecItemForm):
 
 
 class DaysForm(RuleForm):
-    """A rule for some days of the week."""
+    """A rule that can be limited to some days of the week."""
 
     days = forms.MultipleChoiceField(
         required=False,

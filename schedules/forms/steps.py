@@ -461,7 +461,7 @@ def _settings_of(kind: registry.StepKind, config: Mapping[str, Any]) -> dict[str
 
 
 def _config_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by their own names; the step type fills in those that are left empty."""
+    """Return the settings by name, without empty ones, which the step type fills in."""
     return {name.removeprefix(settings.PREFIX): value for name, value in values.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Days of the week as boxes to tick, and as the text of a spec."""
+"""Days of the week as checkboxes, and as the text of a spec."""
 
 from __future__ import annotations
 

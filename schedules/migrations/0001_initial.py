@@ -432,7 +432,7 @@ class Migration(migrations.Migration):
                     "max_failed_percent",
                     models.PositiveIntegerField(
                         default=100,
-                        help_text="If more of its items than this fail, the step completes with errors and counts as failed.",
+                        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="failed items allowed (%)",
                     ),
@@ -573,7 +573,7 @@ class Migration(migrations.Migration):
                     "max_failed_percent",
                     models.PositiveIntegerField(
                         default=100,
-                        help_text="If more of its items than this fail, the step completes with errors and counts as failed.",
+                        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="failed items allowed (%)",
                     ),
@@ -749,7 +749,7 @@ class Migration(migrations.Migration):
                     "kept_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When the catch-up window ceased to apply. The occurrence can wait indefinitely since then.",
+                        help_text="When the catch-up window ceased to apply. The occurrence can then wait indefinitely.",
                         null=True,
                     ),
                 ),

@@ -330,7 +330,7 @@ class Backfill(models.Model):
         return self
 
     def _take_place(self) -> None:
-        """Save the backfill while its schedule is locked. Counting its times before could take long."""
+        """Save the backfill with its schedule locked. Its times were counted before, which can take long."""
         self._refuse_if_closed()
         if (self.schedule.spec, self.schedule.calendars) != (self.spec, self.calendars):
             raise Refused(f"The times of “{self.schedule}” have just changed: check them, then try again.")

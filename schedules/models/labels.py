@@ -18,7 +18,7 @@ LONGEST_TEXT = 1_000
 
 
 class Tag(models.Model):
-    """A copy of one entry of `Schedule.tags`, for searches by index."""
+    """A copy of one tag of a schedule, so that searches can use an index."""
 
     schedule = models.ForeignKey(
         "schedules.Schedule", models.CASCADE, related_name="tag_rows", db_index=False

@@ -117,7 +117,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         notice_missed([(o.schedule, o.nominal_at) for o in occurrences if o.status == "missed"], now=now)
 
     def ask(self, wanted: Occurrence) -> None:
-        """Insert a requested occurrence, much faster than the ORM would save it."""
+        """Insert a requested occurrence, much faster than with the ORM."""
         fields = [field for field in Occurrence._meta.concrete_fields if not field.primary_key]
         row = [getattr(wanted, field.attname) for field in fields]
         [(wanted.pk,)] = insert_each(Occurrence, [field.name for field in fields], [row], returning="id")
@@ -249,7 +249,7 @@ class Occurrence(models.Model):
     kept_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="When the catch-up window ceased to apply. The occurrence can wait indefinitely since then.",
+        help_text="When the catch-up window ceased to apply. The occurrence can then wait indefinitely.",
     )
     backfill = models.ForeignKey(
         "schedules.Backfill",

@@ -12,7 +12,7 @@ MOST_MEANT = 3
 
 
 class Conflict(Exception):
-    """A change based on an outdated version."""
+    """A change that is based on an outdated version."""
 
     def __init__(self, token: int, *, what: str = "schedule") -> None:
         self.token = token

@@ -135,7 +135,7 @@ class Schedule(Timetable):
         steps: Sequence[Mapping[str, Any]] | None = None,
         may: permissions.May = permissions.anything,
     ) -> bool:
-        """Change the definition. Pending occurrences and running executions are not affected.
+        """Change the definition. Occurrences and executions that exist already are kept.
 
         Return False if nothing differs, because saving without a change is not an edit. New steps need the
         permissions that `may` checks.

@@ -160,10 +160,10 @@ class SecretQuerySet(models.QuerySet["Secret"]):
                 keys = keys_to_write_with()
                 for secret in self.filter(pk__in=ids).order_by("pk"):
                     secret._renew(keys, initiator=initiator, now=now)
-            yield f"{done:,} of {max(done, total):,} secrets are done."
+            yield f"{done:,} of {max(done, total):,} secrets were processed."
         for model, field in elsewhere:
             if done := _renew_column(model, field):
-                yield f"{done:,} of the {model._meta.verbose_name_plural} are done."
+                yield f"{done:,} {model._meta.verbose_name_plural} were processed."
 
     def _drop_old(self, keys: Keys) -> int | None:
         """Drop old keys; return None if something still needs them."""

@@ -44,7 +44,7 @@ class TaskFields(StrictlyTyped):
         "failed items allowed (%)",
         default=100,
         validators=[MaxValueValidator(100)],
-        help_text="If more of its items than this fail, the step completes with errors and counts as failed.",
+        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
     )
     timeout_seconds = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(604_800)]
@@ -408,7 +408,7 @@ def check_words(words: Any, field: str) -> None:
 
 
 def check_counted(names: Sequence[str], field: str) -> None:
-    """Check names that limits count: their characters must be printable, and their total length limited."""
+    """Check the names that limits count: they must be printable, and not too long in total."""
     for name in names:
         if odd := [character for character in name if not character.isprintable()]:
             raise ValidationError({field: f"The character U+{ord(odd[0]):04X} is not allowed here."})

@@ -77,9 +77,9 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return f"unknown template “{name[:60]}”; {advice}"
 
     def lock_needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
-        """Lock the templates that steps name and return them by name, until the transaction ends.
+        """Lock the templates that steps name until the transaction ends, and return them by name.
 
-        Archived ones are included only if the schedule already uses them. Call this before locking the
+        Archived templates are included only if the schedule already uses them. Call this before locking the
         schedule: edits of templates lock in the same order.
         """
         return self.lock().needed_by(steps, schedule=schedule)

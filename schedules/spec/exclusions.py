@@ -107,7 +107,9 @@ class Between:
         if (start.tzinfo is None) != (until.tzinfo is None):
             raise SpecError(name, "write from and until either both with a UTC offset or both without")
         if until < start:
-            raise SpecError(name, f"until {shown(data['until'])} is before from {shown(data['from'])}")
+            raise SpecError(
+                name, f"until ({shown(data['until'])}) is earlier than from ({shown(data['from'])})"
+            )
         return cls(start, until, comment_of(name, data))
 
     @property

@@ -12,7 +12,7 @@ from .zones import gap_end, once, passes_of, wall_time, zone_of
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = re.compile(_DATE + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?")
-_EXAMPLES = "2026-12-01T09:00 (on the clock of the time zone) or 2026-12-01T09:00:00Z"
+_EXAMPLES = "2026-12-01T09:00 (in the schedule's time zone) or 2026-12-01T09:00:00Z"
 
 
 def moment_of(value: object, time_zone: str, dst: str, *, field: str = "at") -> datetime:

@@ -84,7 +84,7 @@ def _window(data: dict[str, object]) -> tuple[int, int, int]:
         raise SpecError("patterns", f"every {shown(every)} seconds is out of range {span('1s', '1d')}")
     start, until = _time("from", data.get("from", "00:00")), _time("until", data.get("until", "23:59:59"))
     if until < start:
-        window = f"until {time_of_day(until)} is before from {time_of_day(start)}"
+        window = f"until ({time_of_day(until)}) is earlier than from ({time_of_day(start)})"
         raise SpecError("patterns", f"{window}; for a window across midnight, write two patterns")
     return every, start, until
 

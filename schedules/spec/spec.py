@@ -280,7 +280,7 @@ _END_OF_DAY = time(23, 59, 59)
 
 def _second_after(after: datetime) -> int:
     if after.utcoffset() is None:
-        raise ValueError(f"an instant with a UTC offset expected, got {after}")
+        raise ValueError(f"expected an instant with a UTC offset, got {after}")
     return _second_of(min(max(after, FIRST - SECOND), LAST)) + 1
 
 

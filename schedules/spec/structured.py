@@ -1,4 +1,4 @@
-"""Structured calendars: their fields have names, and unlike in cron, both day fields have to match."""
+"""Structured calendars, whose fields have names. Unlike in cron, both day fields have to match."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class Moments(NamedTuple):
 
 
 class TooMuch(SpecError):
-    """The effort of a preview is used up. The times found before remain valid."""
+    """The error when the effort of a preview is used up. The times found before remain valid."""
 
 
 class Effort:

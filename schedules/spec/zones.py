@@ -83,7 +83,7 @@ def once(wall: datetime, zone: ZoneInfo) -> datetime | None:
 
 
 def passes_of(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return the instants of both folds: equal on ordinary days, in order in a fold, reversed in a gap."""
+    """Return both instants of a wall time: usually equal, in order in a fold, reversed in a gap."""
     local = wall.replace(tzinfo=zone)
     return local.astimezone(UTC), local.replace(fold=1).astimezone(UTC)
 
@@ -94,7 +94,7 @@ def gap_end(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _change(zone: ZoneInfo, before: int, after: int) -> int:
-    """Return the first instant with another UTC offset than `before`, not later than `after`."""
+    """Return the first instant after `before` with another UTC offset, which is not later than `after`."""
     offset = _offset(before, zone)
     while after - before > 1:
         middle = (before + after) // 2

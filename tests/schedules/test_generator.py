@@ -130,7 +130,7 @@ class TestABadScheduleStopsNobody:
         Schedule.objects.filter(pk=bad.pk).update(spec={"cron": ["0 0 * *"]})
         Schedule.objects.filter(pk=worse.pk).update(spec=["not", "an", "object"])
         generate(minutes(1))
-        assert "5 fields expected, got 4" in fresh(bad).spec_error
+        assert "expected 5 fields, got 4" in fresh(bad).spec_error
         for each in (bad, worse):
             assert (fresh(each).next_run_at, fresh(each).status) == (None, "active")
             assert (fresh(each).processed_until, times(each)) == (NOW, [])

@@ -142,7 +142,7 @@ class TestSpecInAFile:
             ({"cron": ["0 9 13 * 5"]}, "Note: 0 9 13 * 5 gives both day of month and day of week"),
             (
                 {"at": ["2020-01-01T00:00"]},
-                "Note: This spec would not be accepted now: at: only matches in the",
+                "Note: This spec would not be accepted now: at: matches only in the",
             ),
             ({"at": ["2020-01-01T00:00"]}, "No times after 2026-11-16 03:00 UTC."),
             ({"every": ["1h"], "jitter": "5m"}, "Note: Jitter depends on the schedule's name"),
@@ -164,7 +164,7 @@ class TestSpecInAFile:
         ("content", "words"),
         [
             ({"cron": ["61 * * * *"]}, "cron: minute 61 is out of range"),
-            ({"name": 7, "spec": {}}, "name: text expected, got 7"),
+            ({"name": 7, "spec": {}}, "name: expected text, got 7"),
             ({"spec": {}, "calendars": []}, "calendars: an object of names and lists expected"),
             ({"spec": {"every": ["1h"], "exclude": [{"calendar": "x"}]}, "calendars": {"x": 1}}, "exclude: "),
             ({"every": ["1h"], "exclude": [{"calendar": "x"}]}, "exclude: the calendar 'x' is not given;"),
@@ -260,7 +260,7 @@ class TestStoredSchedule:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         skipped, kept = said("Nightly", "--count", "2")[-2:]
-        assert skipped.endswith("skipped, on request of ada")
+        assert skipped.endswith("skipped on request from ada")
         assert kept.endswith("in 1 d 6 h")
         assert [time["skipped_by"] for time in told("Nightly", "--count", "2")["times"]] == ["ada", ""]
 
@@ -275,7 +275,7 @@ class TestStoredSchedule:
         ("wanted", "words"),
         [
             ("nightly", "Unknown schedule “nightly”; did you mean Nightly report?"),
-            ("weather", "Unknown schedule “weather”; there are: Nightly backup, Nightly report"),
+            ("weather", "Unknown schedule “weather”; choose one of: Nightly backup, Nightly report"),
             ("9" * 30, "; there are"),
             ("a\x00b", "Unknown schedule"),
         ],

@@ -297,7 +297,7 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("folder", "words"),
         [
-            ("/proc/jim", "cannot be kept in /proc/jim/secrets_keys: No such file or directory."),
+            ("/proc/jim", "cannot be saved in /proc/jim/secrets_keys: No such file or directory."),
             ("/dev/null/jim", "in /dev/null/jim/secrets_keys cannot be read: Not a directory."),
         ],
     )
@@ -314,8 +314,8 @@ class TestRotation:
         (old,) = keys_in(key_file)
         assert rotate() == [
             f"A new key is the first one in {key_file}.",
-            "2 of 3 secrets are done.",
-            "3 of 3 secrets are done.",
+            "2 of 3 secrets were processed.",
+            "3 of 3 secrets were processed.",
             "1 older key was dropped.",
         ]
         (new,) = keys_in(key_file)
@@ -401,9 +401,9 @@ class TestRotation:
         put()
         rotation = Secret.objects.rotate(initiator=SOMEBODY, now=LATER)
         assert next(rotation).startswith("A new key")
-        assert next(rotation) == "1 of 1 secrets are done."
+        assert next(rotation) == "1 of 1 secrets were processed."
         backup.save(force_insert=True)
-        assert list(rotation) == ["2 of 2 secrets are done.", "1 older key was dropped."]
+        assert list(rotation) == ["2 of 2 secrets were processed.", "1 older key was dropped."]
         assert value_of("restored") == "old value"
 
     def test_a_value_that_comes_meanwhile_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,16 +129,16 @@ class TestItRan:
         missed, by_hand = answer.sentence.split(". ", 1)
         assert missed.startswith("Missed")
         assert by_hand == (
-            f"By hand (ada). Running: execution {execution} started at 06:00 and has not ended yet."
+            f"Manual run by ada. Running: execution {execution} started at 06:00 and has not ended yet."
         )
         automatic = Occurrence.objects.get(source="auto", nominal_at=hours(1))
         assert (answer.occurrence, answer.execution_id) == (automatic, execution)
         assert why(schedule, hours(2), now=hours(3)).endswith(
-            f" In a backfill (ada). Waiting for execution {execution}, which started at 06:00."
+            f" Backfill by ada. Waiting for execution {execution}, which started at 06:00."
         )
         asked.cancel(initiator=SOMEBODY, now=hours(3.5))
         assert why(schedule, hours(2), now=hours(4)).endswith(
-            " In a backfill (ada). Cancelled: the backfill was cancelled by ada at 06:30."
+            " Backfill by ada. Cancelled: the backfill was cancelled by ada at 06:30."
         )
 
 
@@ -179,9 +179,9 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         schedule = make_schedule(spec=HOURLY)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         for now in (NOW, hours(1)):
-            assert why(schedule, hours(1), now=now) == "Will be skipped on request of ada."
+            assert why(schedule, hours(1), now=now) == "Will be skipped on request from ada."
         pass_time(to=hours(1))
-        assert why(schedule, hours(1), now=hours(1)) == "Skipped on request of ada."
+        assert why(schedule, hours(1), now=hours(1)) == "Skipped on request from ada."
 
     def test_without_runs_left(self) -> None:
         schedule = make_schedule(spec=HOURLY, remaining=1)
@@ -286,10 +286,10 @@ class TestItIsToCome:
         schedule = make_schedule(spec=HOURLY, remaining=2)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         assert [why(schedule, hours(n), now=NOW) for n in (1, 2, 3, 4)] == [
-            "Will be skipped on request of ada.",
+            "Will be skipped on request from ada.",
             "Will run.",
             "Will run.",
-            "Will not run: earlier times use up the 2 runs left.",
+            "Will not run: earlier times will use up the 2 runs left.",
         ]
 
 
@@ -379,7 +379,7 @@ class TestNoRecordOfIt:
             assert said.startswith("The spec is invalid, so the schedule does not run until")
         edit(schedule, now=hours(3), spec=HOURLY)
         assert why(schedule, hours(1), now=hours(3)) == (
-            "This is one of its times, but it was not recorded: the spec was invalid then, "
+            "This is one of the schedule's times, but it was not recorded: the spec was invalid then, "
             "or the record was deleted."
         )
 

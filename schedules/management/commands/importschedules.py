@@ -115,7 +115,7 @@ def _summary(outcome: Outcome, *, dry_run: bool) -> str:
     created = sum(change.is_new for change in outcome.changes)
     counts = {"created": created, "changed": len(outcome.changes) - created, "unchanged": outcome.unchanged}
     told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
-    others = f"; {counted(outcome.others, 'other schedule')} not in these files" if outcome.others else ""
+    others = f"; {counted(outcome.others, 'other schedule')} not in the files" if outcome.others else ""
     return f"Dry run (nothing was saved): {told}{others}." if dry_run else f"Imported: {told}{others}."
 
 
