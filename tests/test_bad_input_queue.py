@@ -40,7 +40,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("nothing to retry on", {"retry_on": [""]}, "retry_on", "must not be blank"),
     ("NUL to retry on", {"retry_on": ["a\0"]}, "retry_on", "U+0000 is not allowed"),
     ("11 texts to retry on", {"retry_on": ["a"] * 11}, "retry_on", "11 entries are too many: at most 10"),
-    ("a long text to retry on", {"retry_on": ["x" * 81]}, "retry_on", "over 80 characters"),
+    ("a long text to retry on", {"retry_on": ["x" * 81]}, "retry_on", "more than 80 characters"),
     ("unknown condition", {"run_if": "maybe"}, "run_if", "is not a valid choice"),
     ("unknown crash policy", {"on_crash": "shrug"}, "on_crash", "is not a valid choice"),
     ("priority 1001", {"priority": 1001}, "priority", "less than or equal to 1000"),
@@ -50,7 +50,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("resources as object", {"resources": {"db": 1}}, "resources", "Enter a list of texts"),
     ("space round a resource", {"resources": [" db"]}, "resources", "has spaces around it"),
     ("long resources", {"resources": ["x" * 80] * 4}, "resources", "320 characters in total are too many"),
-    ("continue as number", {"continue_on_failure": 1}, "continue_on_failure", "true or false expected"),
+    ("continue as number", {"continue_on_failure": 1}, "continue_on_failure", "expected true or false"),
 ]
 
 
@@ -79,8 +79,13 @@ TOGETHER: list[tuple[str, Any, str, str]] = [
     ("none", [], "steps", "A schedule needs at least one step."),
     ("nothing", None, "steps", "Expected a list of steps, found null."),
     ("an object", {"name": "a"}, "steps", "Expected a list of steps, found an object."),
-    ("a step of text", ["a"], "steps.0", "fields and values expected, found 'a'."),
-    ("501 of them", [step(f"s{n}") for n in range(501)], "steps", "501 steps are too many: at most 500."),
+    ("a step of text", ["a"], "steps.0", "expected fields and values, found 'a'."),
+    (
+        "501 of them",
+        [step(f"s{n}") for n in range(501)],
+        "steps",
+        "501 steps are too many: at most 500 are allowed.",
+    ),
     ("an unknown field", [step(timeout=5)], "steps.0", "unknown field timeout."),
     ("no name", [step(""), step()], "steps.0.name", "This field cannot be blank."),
     ("a number as name", [step() | {"name": 7}], "steps.0.name", "expected text in quotes, found 7"),
@@ -129,7 +134,7 @@ POLICIES: list[tuple[str, dict[str, Any], str, str]] = [
     ("1 for yes", {"pause_on_failure": 1}, "pause_on_failure", "expected true or false, found 1"),
     ("no name", {"name": None}, "name", "cannot be null"),
     ("a list as description", {"description": ["a"]}, "description", "found a list"),
-    ("text as failures", {"failures_to_pause": "1"}, "failures_to_pause", "a whole number expected"),
+    ("text as failures", {"failures_to_pause": "1"}, "failures_to_pause", "expected a whole number"),
 ]
 
 

@@ -440,7 +440,7 @@ REFUSED_FIELDS: list[tuple[dict[str, Any], int, str]] = [
     ({"steps": []}, 4, "steps: A schedule needs at least one step."),
     ({"steps": "a"}, 4, "steps: expected a list, found 'a'"),
     ({"steps": ["a"]}, 5, "steps: Step 1: expected keys and values"),
-    ({"steps": [HTTP, HTTP]}, 5, "steps: Step 1: index: is missing: several steps need one each"),
+    ({"steps": [HTTP, HTTP]}, 5, "steps: Step 1: index: is missing: give each step one"),
     ({"steps": [HTTP | {"index": 0}, HTTP | {"index": 1}]}, 10, "steps: Step 2 (call): name: another step"),
 ]
 # (what a step says, the line, what is told of it)
@@ -503,7 +503,7 @@ class TestAllOrNothing:
     def test_a_calendar_has_one_name(self) -> None:
         define_calendar("Closing days")
         text = file("calendars: [{name: closing Days, excluded: []}]")
-        told = "name: the stored name is “Closing days”: write it the same way"
+        told = "name: the stored name is “Closing days”: use the same spelling"
         assert complaints(text) == [f"1.yaml:2: calendar “closing Days”: {told}"]
 
     def test_a_calendar_that_would_leave_no_time(self) -> None:
@@ -649,7 +649,8 @@ class TestCommand:
             "      + max_retries: 0",
             "+ create “New”: Every hour; 1 step, paused",
             "= unchanged 1",
-            "Dry run (nothing was saved): 1 created, 2 changed, 1 unchanged; 1 other schedule not in the files.",
+            "Dry run (nothing was saved): 1 created, 2 changed, 1 unchanged; "
+            "1 other schedule not in the files.",
         ]
         assert self.run(path)[:-1] == told[:-1]
         assert self.run(path) == [
@@ -708,7 +709,7 @@ class TestMeanwhile:
             behind=lambda: schedule.edit(token=1, changes=theirs, initiator=SOMEBODY, now=NOW),
         )
         assert [str(problem) for problem in outcome.problems] == [
-            "2.yaml:3: schedule “Mine”: changed in the meantime: run the import again"
+            "2.yaml:3: schedule “Mine”: was changed in the meantime: run the import again"
         ]
         assert [each.description for each in Schedule.objects.all()] == ["theirs"]
         assert imported(schedule_file(description="ours")).problems == []
@@ -721,7 +722,7 @@ class TestMeanwhile:
             behind=lambda: calendar.edit(token=1, changes=changes, initiator=SOMEBODY, now=NOW),
         )
         assert [problem.words for problem in outcome.problems] == [
-            "calendar “Closing days”: changed in the meantime: run the import again"
+            "calendar “Closing days”: was changed in the meantime: run the import again"
         ]
         assert (fresh(calendar).excluded, Schedule.objects.count()) == (changes["excluded"], 0)
 

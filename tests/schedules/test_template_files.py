@@ -106,7 +106,10 @@ REFUSED: list[tuple[str, str]] = [
     ("templates: [{step_type: http}]", "2: each template needs its keys, beginning with a name"),
     ("templates:\n- {name: A, step_type: http, index: 0}", "3: template “A”: unknown key “index”; "),
     ("templates:\n- {name: A}", "3: template “A”: step_type: "),
-    (f"templates:\n- {CALL[:-1]}, max_retries: '3'}}", "3: template “Call”: max_retries: a whole number"),
+    (
+        f"templates:\n- {CALL[:-1]}, max_retries: '3'}}",
+        "3: template “Call”: max_retries: expected a whole number",
+    ),
     (f"templates:\n- {CALL}\n- {CALL.replace('Call', 'CALL')}", "4: template “CALL”: name: 1.yaml:3"),
     (f"templates:\n- {CALL.replace('Call', 'EXPORT')}", "3: template “EXPORT”: name: the stored name is"),
     (f"{STEP_OF}Exprot", "6: schedule “Mine”: steps: Step 1 (a): template: unknown template “Exprot”"),

@@ -279,7 +279,7 @@ class TestArchive:
         with pytest.raises(Conflict):
             template.archive(initiator=SOMEBODY, now=NOW, token=2)
         template.archive(initiator=SOMEBODY, now=NOW, token=1)
-        with pytest.raises(Refused, match="is archived already"):
+        with pytest.raises(Refused, match="is already archived"):
             template.archive(initiator=SOMEBODY, now=NOW)
         with pytest.raises(Conflict):
             template.restore(initiator=SOMEBODY, now=NOW, token=1)
@@ -292,7 +292,7 @@ class TestArchive:
             make_template("EXPORT")
         schedule.close(initiator=SOMEBODY, now=NOW)
         make_template("EXPORT")
-        with pytest.raises(Refused, match="Another template is named “Export” now"):
+        with pytest.raises(Refused, match="Another template is now named “Export”"):
             fresh(template).restore(initiator=SOMEBODY, now=NOW)
 
 

@@ -81,7 +81,7 @@ class TestSkipNext:
         assert ledger(schedule) == {5: "started 5, completed 7", 10: "skipped: on request from ada"}
         assert counters(schedule) == {"started": 1, "skipped": {"on request": 1}}
         assert fresh(schedule).skips == {}
-        with pytest.raises(Refused, match="has passed"):
+        with pytest.raises(Refused, match="has already passed"):
             schedule.unskip(second, initiator=SOMEBODY, now=minutes(11))
         records = Activity.objects.filter(operation__in=["skip", "unskip"]).order_by("pk")
         assert [(r.operation, r.initiator_name, r.details) for r in records] == [
