@@ -27,7 +27,7 @@ class KeyReused(Refused):
     """An idempotency key that was used for a different request."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"The key “{key}” was already used for a different request: use another key.")
+        super().__init__(f"The key “{key}” was already used for another request: use a different key.")
 
 
 def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> Refused:
