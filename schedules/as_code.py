@@ -1,6 +1,6 @@
-"""Schedules, calendars and templates as a YAML file that people review.
+"""Schedules, calendars and task templates as a YAML file that people can review.
 
-The file holds definitions only: no counters, no past times, no pauses.
+The file contains definitions only: no counters, past times or pauses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .spec.exclusions import calendar_items
 from .spec.wording import listed
 
 VERSION = 1
-# The permissions to read what schedules share.
+# The permissions to read calendars and templates, which schedules share.
 TO_READ = {"calendars": "schedules.view_sharedcalendar", "templates": "schedules.view_tasktemplate"}
 CHUNK = 500
 FROM_THE_START = re.compile(r"@@ -[01]\b")
@@ -48,7 +48,7 @@ TEMPLATE = shape_of(TaskTemplate, ("name", *TaskTemplate.EDITABLE))
 
 @dataclass(frozen=True)
 class Selection:
-    """The schedules, calendars and templates of a file."""
+    """The schedules, calendars and templates that go into a file."""
 
     schedules: Sequence[Schedule]
     calendars: Iterable[SharedCalendar] = ()
@@ -56,7 +56,7 @@ class Selection:
 
 
 def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
-    """Select open schedules by names and tags, with what they use; by default everything."""
+    """Select open schedules by name and tag, with the calendars and templates they use; by default, all."""
     schedules = Schedule.objects.open().tagged(*tags)
     within = f" with the tag {listed([f'“{tag}”' for tag in tags])}" if tags else ""
     known = {name.lower(): (pk, name) for pk, name in schedules.values_list("pk", "name")}
@@ -76,7 +76,7 @@ def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
 
 
 def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
-    """Read schedules with their steps; repeat those that an edit changed in between."""
+    """Read schedules with their steps. Read a schedule again if it was edited between the queries."""
     found: dict[int, Schedule] = {}
     moved = schedules
     while rows := {row.pk: row for row in moved.prefetch_related("steps").iterator(chunk_size=CHUNK)}:
@@ -87,12 +87,12 @@ def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
 
 
 def needed_to_read(content: Mapping[str, Any]) -> list[str]:
-    """Return the permissions that reading this file takes, besides the one to view schedules."""
+    """Return the permissions needed to read this content, in addition to the one to view schedules."""
     return [permission for title, permission in TO_READ.items() if title in content]
 
 
 def written(chosen: Selection) -> str:
-    """Write a file; the same definitions give the same text on every database."""
+    """Return the text of a file. The same definitions give the same text on every database."""
     return as_yaml(document(chosen))
 
 
@@ -109,7 +109,7 @@ def document(chosen: Selection) -> dict[str, Any]:
 
 
 def as_yaml(document: Mapping[str, Any]) -> str:
-    """Write each entry with an empty line before it."""
+    """Return the document as YAML, with an empty line before each section and between entries."""
     parts = [f"version: {document['version']}\n"]
     for title, entries in document.items():
         if title != "version":
@@ -119,7 +119,7 @@ def as_yaml(document: Mapping[str, Any]) -> str:
 
 
 def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a definition as a file shows it: in a fixed order, without defaults."""
+    """Return a definition as it is written in a file: in a fixed order, without default values."""
     spec, steps = canonical_spec(definition["spec"]), definition["steps"]
     values = {
         **definition,
@@ -131,7 +131,10 @@ def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
-    """Return a step as a file shows it; of several, each has its index, as a list looks like an order."""
+    """Return a step as it is written in a file.
+
+    One of several steps always states its index, because a list alone would suggest an order.
+    """
     always = () if alone else ("index",)
     if "template" in step:
         return _templated_entry(step, always)
@@ -144,7 +147,7 @@ def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
 
 
 def _templated_entry(step: Mapping[str, Any], always: Sequence[str]) -> dict[str, Any]:
-    """Return all written fields: a default may differ from the template's value."""
+    """Return every field that the step sets, even to a default, because the template may differ from it."""
     values = {name: _sorted(step[name]) for name in ("index", "name", "template", *STEP) if name in step}
     is_usual = _is_default(STEP["index"], values["index"]) and "index" not in always
     return _without(values, "index") if is_usual else values
@@ -179,7 +182,7 @@ def started_in_words(definition: Mapping[str, Any]) -> str:
 
 
 def _parsed(spec: object) -> Spec:
-    """Parse a spec with empty calendars, which do not matter for how it is written."""
+    """Parse a spec with empty calendars, because their content does not affect how the spec is written."""
     return Spec.parse(spec, {name: [] for name in names_in(spec)})
 
 
@@ -191,7 +194,7 @@ def canonical_exclusions(excluded: object) -> list[object] | None:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the differences of two definitions in lines that begin with a space, - or +."""
+    """Yield the differences between two definitions as lines that are marked with a space, - or +."""
     for change in compare(before, after):
         old, new = _lines(change.before, change.after), _lines(change.after, change.before)
         yield f"  {change.path}:"
@@ -203,7 +206,7 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def _lines(value: Any, other: Any) -> list[str]:
-    """Return the lines of a text, or of other values as YAML; no lines for a missing value."""
+    """Return a text as lines, and any other value as lines of YAML. A missing value has no lines."""
     match value:
         case None:
             return ["null"] if isinstance(other, int) else []
@@ -215,7 +218,7 @@ def _lines(value: Any, other: Any) -> list[str]:
 
 
 def _by_name(rows: Iterable[Any]) -> list[Any]:
-    """Sort in Python, because databases sort differently."""
+    """Sort the rows by name in Python, because databases sort differently."""
     return sorted(rows, key=lambda row: (row.name.lower(), row.name))
 
 
@@ -225,7 +228,7 @@ def _is_default(field: models.Field[Any, Any], value: object) -> bool:
 
 
 def _short_config(step_type: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config without defaults of its step type, in the order of the type's fields."""
+    """Return the config without the defaults of its step type, in the order of that type's fields."""
     kind = step_types.get(step_type)
     order = [setting.name for setting in kind.fields] if kind else []
     names = sorted(config, key=lambda name: (order.index(name) if name in order else len(order), name))

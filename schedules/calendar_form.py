@@ -20,11 +20,11 @@ else:
 class CalendarForm(VerbForm, CalendarModelForm):
     excluded = Lines(
         rows=6,
-        label="Left out",
+        label="Excluded",
         help_text="One per line: <code>holidays GB ENG</code>, <code>dates 2026-12-24/2027-01-02</code>, "
         "<code>from 2026-12-01 22:00 until 2026-12-02 04:00</code>, <code>day_of_week: sat,sun</code>; "
-        'each may end with <code>comment: "…"</code>, which explanations show. '
-        "What follows “ #” is written anew each time, and says what the line means.",
+        'each line can end with <code>comment: "…"</code>, which is shown in explanations. '
+        "Text after “ #” says what the line means; it is updated automatically.",
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
@@ -32,7 +32,7 @@ class CalendarForm(VerbForm, CalendarModelForm):
         model = SharedCalendar
         fields = ("name", "description")
         widgets = {"description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"})}
-        help_texts = {"name": "Schedules refer to it by this name, which stays: “calendar UK holidays”."}
+        help_texts = {"name": "Schedules refer to the calendar by this name, which cannot be changed later."}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

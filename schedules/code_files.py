@@ -1,4 +1,4 @@
-"""Reads files with schedules, calendars and templates, and checks types and places."""
+"""Reads files with schedules, calendars and templates; checks types, and keeps the position of each value."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A calendar, template or schedule of a file: its values and their places."""
+    """A calendar, template or schedule in a file: its values and where they are."""
 
     kind: str
     name: str
@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Return what identifies the entry; names are compared without case, as in the database."""
+        """Return the key that identifies the entry; names are compared without case, as in the database."""
         return unicodedata.normalize("NFC", self.name.strip()).lower()
 
     @property
@@ -69,7 +69,7 @@ class Entry:
         return Problem(self.file, node.line, f"{self.kind} “{self.name}”: {words}", node.path, code)
 
     def problems(self, error: ValidationError, *, code: Code = "invalid") -> list[Problem]:
-        """List the errors that a model raised, each with its place in the file."""
+        """Return the errors that a model raised as problems, each with its place in the file."""
         return [self._placed(each.path or ("name",), each.message, code) for each in field_errors(error)]
 
     def _placed(self, path: Path, message: str, code: Code) -> Problem:
@@ -82,7 +82,7 @@ class Entry:
 
 @dataclass
 class Library:
-    """The entries of several files."""
+    """The entries of several files, and the problems that were found in them."""
 
     calendars: dict[str, Entry] = field(default_factory=dict)
     templates: dict[str, Entry] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Library:
     def add_document(self, file: str, node: Node) -> None:
         document = _Part(file, node, "", self.problems)
         if not document.is_object:
-            document.complain("version: 1, calendars:, templates: and schedules: expected at the top")
+            document.complain("expected version: 1, calendars:, templates: and schedules: at the top")
         elif complaint := _version_complaint(document.node):
             document.complain(complaint, document.node.inside("version"))
         else:
@@ -116,19 +116,19 @@ class Library:
     def _add_entries(self, document: _Part, title: str, kind: str, kept: dict[str, Entry]) -> None:
         nodes = document.listed(title) or []
         if len(kept) + len(nodes) > MOST_ENTRIES:
-            words = f"{title}: more than {MOST_ENTRIES:,} cannot be imported at once: divide them"
+            words = f"{title}: more than {MOST_ENTRIES:,} cannot be imported together: split the import"
             document.complain(words, document.node.inside(title))
             return
         for node in nodes:
             entry = document.inner(node).entry(kind)
             if entry and (twin := kept.setdefault(entry.key, entry)) is not entry:
-                words = f"name: {twin.place} has the same name: keep one"
+                words = f"name: {twin.place} has the same name: remove one of them"
                 self.problems.append(entry.problem(words, "name"))
 
 
 @dataclass(frozen=True)
 class _Part:
-    """An object of a file that is being read into an entry."""
+    """An object in a file that is being read as an entry."""
 
     file: str
     node: Node
@@ -143,7 +143,7 @@ class _Part:
         """Return the entry, or None if it cannot be identified."""
         name = self.node.inside("name").value if self.is_object else None
         if not isinstance(name, str) or not name.strip():
-            self.complain(f"each {kind} needs its keys, with a name first: - name: …")
+            self.complain(f"each {kind} needs its keys, beginning with a name: - name: …")
             return None
         labelled = self.inner(self.node, f"{kind} “{name}”: ")
         if kind in PLAIN:
@@ -153,7 +153,7 @@ class _Part:
         return None if steps is None else Entry(kind, name, given, steps, self.file, self.node)
 
     def given(self, shape: Shape, *others: str) -> dict[str, Any]:
-        """Return the values of the right type."""
+        """Return the values that have the right type, and report the others."""
         self.refuse_unknown([*shape, *others])
         known: dict[str, Node] = {key: node for key, node in self.node.value.items() if key in shape}
         values = {key: node.plain() for key, node in known.items()}
@@ -164,18 +164,18 @@ class _Part:
         return {key: value for key, value in values.items() if not wrong[key]}
 
     def steps(self) -> list[dict[str, Any]] | None:
-        """Return the steps, or None if they cannot be told apart."""
+        """Return the steps, or None if they are not a list of objects."""
         nodes = self.listed("steps")
         if nodes is None:
             return None
         parts = [self.inner(node, f"steps: Step {number}: ") for number, node in enumerate(nodes, 1)]
         for part in parts:
             if not part.is_object:
-                part.complain("keys and values expected, such as name: Load")
+                part.complain("expected keys and values, such as name: Load")
                 return None
             if len(parts) > 1 and "index" not in part.node.value:
                 part.complain(
-                    "index: each of several steps says its own; those with the same run side by side"
+                    "index: is missing: give each step one; steps with the same index run side by side"
                 )
         return [part.given({**STEP, **REFERENCE}) for part in parts]
 
@@ -184,7 +184,7 @@ class _Part:
         if isinstance(inner.value, list):
             return inner.value
         found = "nothing" if inner.value is None else shown(inner.plain())
-        self.complain(f"{key}: a list expected, found {found}", inner)
+        self.complain(f"{key}: expected a list, found {found}", inner)
         return None
 
     def refuse_unknown(self, known: Sequence[str]) -> None:
@@ -203,11 +203,11 @@ class _Part:
 def _version_complaint(document: Node) -> str:
     match document.inside("version").value if "version" in document.value else None:
         case bool() | str() | float() | list() | dict():
-            return f"version: a whole number expected, such as version: {VERSION}"
+            return f"version: expected a whole number, such as version: {VERSION}"
         case None:
             return f"version: is missing: write version: {VERSION}"
         case version if version > VERSION:
-            return f"version: {version} is newer than {VERSION}, which this JIM reads: use a newer JIM"
+            return f"version: {version} is too new: this JIM reads version {VERSION}; use a newer JIM"
         case version if version < VERSION:
             return f"version: {version} is not supported; write version: {VERSION}"
     return ""
@@ -226,7 +226,7 @@ def _advice(key: str, known: Sequence[str]) -> str:
 
 
 def _mentioned(node: Node, text: str) -> Node | None:
-    """Return the first key or text that a message mentions."""
+    """Return the node of the first key or text that a message mentions."""
     if isinstance(node.value, str):
         return node if shown(node.value) in text else None
     for key, inner in _inside(node):

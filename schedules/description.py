@@ -1,4 +1,4 @@
-"""The overview of a schedule: state, counters, executions, next times."""
+"""The overview of a schedule: its state, counters, executions and next times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Counters:
-    """The counters of a schedule; `buffered` and `remaining` are current, the others totals."""
+    """The counters of a schedule: totals, recent failures, waiting occurrences and runs left."""
 
     started: int
     skipped: int
@@ -71,7 +71,7 @@ class Result:
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """The progress of a backfill: `passed` times were checked, `added` became occurrences, `waiting` wait."""
+    """The progress of a backfill: times `passed` (checked), `added` as occurrences, and still `waiting`."""
 
     id: int
     start_at: datetime
@@ -206,7 +206,7 @@ def _running(schedule: Schedule, now: datetime) -> list[RunningExecution]:
 
 
 def _results(schedule: Schedule) -> list[Result]:
-    """Return the last executions, newest first."""
+    """Return the last executions that ended, newest first."""
     rows = schedule.executions.filter(finished_at__isnull=False).select_related("occurrence")
     return [
         Result(
@@ -230,7 +230,7 @@ def _upcoming(schedule: Schedule, now: datetime) -> list[Upcoming]:
 
 
 def _backfills(schedule: Schedule, waiting: Mapping[int | None, int]) -> list[BackfillProgress]:
-    """Select backfills that are open, or done except for occurrences that still wait."""
+    """Return the backfills that are open, or done except for occurrences that still wait."""
     unfinished = Q(status=Backfill.Status.OPEN) | Q(pk__in=[pk for pk in waiting if pk is not None])
     return [
         BackfillProgress(

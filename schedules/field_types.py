@@ -1,4 +1,4 @@
-"""Whether a value has the type of its field. Django takes "3" and true for numbers, and stores infinity."""
+"""Checks that values have the type of their field. Django accepts "3" and true as numbers, and infinity."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .spec.wording import shown
 
 
 class StrictlyTyped(models.Model):
-    """Refuses what programs write in the wrong type; forms have turned it into the right one."""
+    """A model that refuses values of the wrong type. Forms convert their values first; programs might not."""
 
     class Meta:
         abstract = True
 
     def full_clean(self, exclude: Iterable[str] | None = None, *args: Any, **kwargs: Any) -> None:
-        """Types first: `clean` relies on them."""
+        """Check the types first, because `clean` relies on them."""
         exclude = set(exclude or ())
         self.check_types(exclude)
         super().full_clean(exclude, *args, **kwargs)
@@ -38,7 +38,10 @@ class StrictlyTyped(models.Model):
 
 
 def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
-    """Nothing if it is right. What a JSON field holds, its model looks at, if there is an end to it."""
+    """Return why a value has the wrong type, or an empty text.
+
+    The model checks the content of a JSON field; only its depth is checked here.
+    """
     if value is None and not isinstance(field, models.JSONField):
         return "" if field.null or field.primary_key else "This field cannot be null."
     match field:
@@ -53,10 +56,10 @@ def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
         case models.FloatField():
             wanted, is_right = "a number", _is_number(value)
         case models.CharField() | models.TextField():
-            wanted, is_right = "text, in quotes,", isinstance(value, str)
+            wanted, is_right = "text in quotes", isinstance(value, str)
         case _:
             return ""
-    return "" if is_right else f"{wanted} expected, found {shown(value)}"
+    return "" if is_right else f"expected {wanted}, found {shown(value)}"
 
 
 def _depth_complaint(value: Any) -> str:
@@ -68,7 +71,7 @@ def _depth_complaint(value: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    """Tell whether a value is a finite number that a float can hold."""
+    """Return whether a value is a finite number that a float can hold."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:

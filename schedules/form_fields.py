@@ -31,7 +31,7 @@ def code_lines(rows: int) -> forms.Textarea:
 
 
 class Lines(forms.CharField):
-    """One rule per line; as high as what it holds."""
+    """A text area with one rule per line, which grows with its content."""
 
     def __init__(self, *, rows: int = 2, **kwargs: Any) -> None:
         super().__init__(required=False, widget=code_lines(rows), **kwargs)
@@ -52,11 +52,11 @@ class Words(Lines):
         return [word.strip() for word in words if word.strip()]
 
     def run_validators(self, value: Any) -> None:
-        """Skip the validators of CharField: they check text."""
+        """Skip the validators of CharField, which expect text."""
 
 
 class Seconds(forms.IntegerField):
-    """A length of time, shown as 1h30m."""
+    """A duration, shown in a form such as 1h30m."""
 
     def __init__(self, **kwargs: Any) -> None:
         wrong = "Enter a duration such as 90s, 15m, 1h30m or 2d, or a whole number of seconds."
@@ -71,7 +71,7 @@ class Seconds(forms.IntegerField):
 
 
 class WallTime(forms.Field):
-    """A time as it was typed: without an offset, it is read on the clock of whatever it is for."""
+    """A time as it was typed. Without a UTC offset, it is read later, in the time zone it is meant for."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
 
@@ -81,7 +81,7 @@ class WallTime(forms.Field):
         try:
             return clock_reading("", str(value).strip())
         except SpecError:
-            allowed = "such as 2026-12-01T09:00, or with an offset of its own: 2026-12-01T09:00:00Z"
+            allowed = "such as 2026-12-01T09:00, or with a UTC offset: 2026-12-01T09:00:00Z"
             raise ValidationError(
                 f"Enter a valid date/time from {FIRST.year} to {LAST.year}, {allowed}."
             ) from None
@@ -99,7 +99,7 @@ class Tags(forms.Field):
 
 
 class Memo(forms.Field):
-    """Names and texts; what a line cannot hold as it is stands in quotation marks."""
+    """Names and texts, one pair per line, with quotation marks around text with special characters."""
 
     widget = code_lines(3)
 
@@ -121,13 +121,13 @@ class Memo(forms.Field):
                 raise ValidationError(f"“{line[:60]}” has no colon: write a name, a colon, and a text.")
             name = unquoted(parts["name"])
             if name in memo:
-                raise ValidationError(f"“{name[:60]}” is there twice.")
+                raise ValidationError(f"“{name[:60]}” is used twice: each name can be used only once.")
             memo[name] = unquoted(parts["text"])
         return memo
 
 
 class JSONText(forms.CharField):
-    """An object of settings, shown as it was typed until it is right."""
+    """An object of settings. While it is not valid JSON, it is shown as it was typed."""
 
     widget = forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField code", "spellcheck": "false"})
 
@@ -142,7 +142,7 @@ class JSONText(forms.CharField):
         return _loaded(value) if value.strip() else {}
 
     def run_validators(self, value: Any) -> None:
-        """Skip the validators of CharField: they check text."""
+        """Skip the validators of CharField, which expect text."""
 
 
 def _loaded(text: str) -> Any:

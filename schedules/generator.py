@@ -1,4 +1,4 @@
-"""Turns nominal times into occurrences: each once, cursor and rows in one transaction."""
+"""Turns nominal times into occurrences, each exactly once: the cursor moves in the same transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def fill(now: datetime) -> None:
-    """Set the first next time of new schedules; never move one that is due."""
+    """Set the first `next_run_at` of new schedules; leave those that already have one unchanged."""
     while schedules := list(Schedule.objects.open().unfilled()[:SCHEDULES_PER_PASS]):
         for schedule in schedules:
             try:
@@ -42,9 +42,9 @@ def fill(now: datetime) -> None:
 
 
 def generate(now: datetime) -> None:
-    """Generate all nominal times up to `now`, in passes; what is left follows at the next tick.
+    """Generate all nominal times up to `now`, in passes; the rest follows in the next tick.
 
-    Recorded times start in between, so that schedules that are far behind do not delay the others.
+    Recorded times start between ticks, so that schedules that are far behind do not delay the others.
     """
     size = SCHEDULES_PER_PASS
     for _ in range(PASSES_PER_TICK):
@@ -53,7 +53,7 @@ def generate(now: datetime) -> None:
         done = _generate_some(now, size)
         if not done:
             return
-        # No more than one pass can handle; few, if each has missed many times.
+        # Take no more schedules than a pass can handle: only few if each has missed many times.
         size = min(2 * done, SCHEDULES_PER_PASS)
     if Schedule.objects.due(now).exists():
         wake("jim_schedules")
@@ -134,7 +134,7 @@ def _generate_one(pk: int, now: datetime) -> int:
     except DatabaseError as error:
         logger.exception("schedule %s cannot be generated", pk)
         Schedule.objects.due(now).filter(pk=pk).update(
-            spec_error=f"The database refused: {error}"[:500], next_run_at=None
+            spec_error=f"The database refused its times: {error}"[:500], next_run_at=None
         )
         return 1
 

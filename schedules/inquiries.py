@@ -29,7 +29,7 @@ class WhyForm(forms.Form):
 
     @classmethod
     def asked(cls, request: HttpRequest, schedule: Schedule) -> WhyForm:
-        """Return the form; a time from a link is shown in the schedule's time zone, as the field needs."""
+        """Return the form for a request; a time from a link is converted to the schedule's time zone."""
         form = cls(request.GET if "at" in request.GET else None)
         form.fields["at"].help_text = f"In the time zone {schedule.zone}."
         at = form.cleaned_data["at"] if form.is_valid() else None
@@ -39,7 +39,7 @@ class WhyForm(forms.Form):
 
 
 def comparison(revisions: Revisions, request: HttpRequest) -> dict[str, Any]:
-    """Compare the two requested revisions; by default the newest and the one before."""
+    """Compare the two requested revisions; by default, the two newest."""
     newest = len(revisions)
     after = _number(request.GET.get("to"), among=newest) or newest
     before = _number(request.GET.get("from"), among=newest) or max(after - 1, 1)
@@ -73,7 +73,7 @@ def _revision(revisions: Revisions, number: int) -> Revision:
 
 
 def uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
-    """Return the first steps of open schedules that use it, one more than is shown."""
+    """Return the first steps of open schedules that use the template, one more than is shown."""
     steps = template.steps.exclude(schedule__status="closed").select_related("schedule")
     ordered = steps.order_by(Lower("schedule__name"), "index", "pk")
     return [(step, _own_words(step)) for step in ordered[: USERS_SHOWN + 1]]

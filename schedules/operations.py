@@ -43,7 +43,7 @@ class NoteForm(forms.Form):
         required=False,
         max_length=1000,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text="Why the schedule is paused. Shown on its page.",
+        help_text="Why the schedule is paused. The note is shown on the page of the schedule.",
     )
 
 
@@ -57,7 +57,7 @@ class ResumeForm(forms.Form):
     missed = forms.ChoiceField(
         label="Times that passed during the pause",
         choices=[
-            ("catch_up", "Catch up: start them as catch-up window and overlap policy allow"),
+            ("catch_up", "Catch up: start them as the catch-up window and the overlap policy allow"),
             ("discard", "Discard: record them as skipped"),
         ],
         initial="catch_up",
@@ -66,7 +66,7 @@ class ResumeForm(forms.Form):
 
 
 class SkipForm(forms.Form):
-    # A form that is sent twice, or after another person's, would skip a time that was not shown.
+    # Without tokens, a form that is sent twice or after another change would skip a time it did not show.
     tokens = forms.RegexField(r"^[0-9]{1,18}:[0-9]{1,9}(,[0-9]{1,18}:[0-9]{1,9})*$", widget=forms.HiddenInput)
 
 
@@ -92,7 +92,7 @@ class BackfillForm(OnceForm):
 
 
 class ScheduleOperation(Operation[Schedule]):
-    """An operation that shows refusals of the schedule as messages."""
+    """An operation on a schedule. If the schedule refuses the change, the reason is shown as a message."""
 
     permission = permissions.RUN
 
@@ -122,8 +122,8 @@ class ScheduleOperation(Operation[Schedule]):
 class SkipNext(ScheduleOperation):
     name, label, form = "skip", "Skip next", SkipForm
     question = (
-        "The next automatic time will not start and is recorded as skipped. You can undo this until then. "
-        "Skip the next time?"
+        "The next automatic run will not start and will be recorded as skipped. You can undo this until its "
+        "time comes. Skip the next run?"
     )
 
     def ask(
@@ -152,7 +152,7 @@ class SkipNext(ScheduleOperation):
 
 class Unskip(ScheduleOperation):
     name, label, form = "unskip", "Undo skip", UnskipForm
-    question = "The time will start after all. Undo the skip?"
+    question = "The schedule will run at this time after all. Undo the skip?"
 
     def ask(
         self, targets: Sequence[Schedule], asked: QueryDict, given: QueryDict | None = None
@@ -169,14 +169,14 @@ class Unskip(ScheduleOperation):
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         at = datetime.fromisoformat(answers["at"])
         schedule.unskip(at, initiator=by, now=now)
-        return Done(f"“{schedule}” will not skip {on_the_clock(at, schedule.zone)} {schedule.zone}.")
+        return Done(f"“{schedule}” will no longer skip {on_the_clock(at, schedule.zone)} {schedule.zone}.")
 
 
 class AskBackfill(ScheduleOperation):
     name, label, form, is_rehearsed = "backfill", "Backfill", BackfillForm, True
     question = (
-        "Start the times of a past range, as the schedule defines them now. Regular times never wait behind "
-        "a backfill. Which times?"
+        "Run the times of a past range, as the schedule defines them now. Regular times that are due start "
+        "before the times of a backfill. Which times?"
     )
 
     def applies(self, schedule: Schedule) -> bool:
@@ -213,15 +213,15 @@ class AskBackfill(ScheduleOperation):
 class Pause(ScheduleOperation):
     name, label, form = "pause", "Pause", PauseForm
     question = (
-        "Automatic runs wait until you resume; their times are still recorded. Running executions continue, "
-        "and manual runs stay possible. Pause now?"
+        "Automatic runs wait until the schedule is resumed; their times are still recorded. Running "
+        "executions continue, and you can still start runs by hand. Pause now?"
     )
 
     def applies(self, schedule: Schedule) -> bool:
         return schedule.status == Schedule.Status.ACTIVE
 
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
-        if schedule.is_paused:  # part of a selection: its own page does not offer a pause
+        if schedule.is_paused:  # only in a selection: its own page does not offer a pause
             raise Declined(f"“{schedule}” is already {schedule.pause_in_words}. Nothing was changed.")
         until = instant(schedule, answers["until"]) if answers["until"] else None
         schedule.pause(initiator=by, now=now, note=answers["note"], until=until)
@@ -230,7 +230,7 @@ class Pause(ScheduleOperation):
 
 class Resume(ScheduleOperation):
     name, label, form = "resume", "Resume", ResumeForm
-    question = "Automatic runs start again. Resume now?"
+    question = "Automatic runs will start again. Resume now?"
 
     def about(self, schedule: Schedule) -> str:
         return schedule.pause_in_words if schedule.is_paused else ""
@@ -248,7 +248,7 @@ class Close(ScheduleOperation):
     permission = permissions.CLOSE
     question = (
         "A closed schedule never runs again and cannot be edited or reopened. Pending times are cancelled, "
-        "running executions continue, the history stays, and the name becomes free. Close permanently?"
+        "running executions continue, the history is kept, and the name can be used again. Close permanently?"
     )
 
     def about(self, schedule: Schedule) -> str:
@@ -265,7 +265,7 @@ class Close(ScheduleOperation):
 
 
 def clock_of(schedules: Sequence[Schedule]) -> str:
-    """Say in which time zone a typed time is read."""
+    """Return a sentence that says in which time zone a typed time is read."""
     zones = sorted({str(schedule.zone) for schedule in schedules})
     return (
         f"In the time zone {listed(zones[:5])}." if len(zones) == 1 else "In the time zone of each schedule."
@@ -294,10 +294,10 @@ def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
 
 
 class Removal(Operation[Any]):
-    """An operation that calls `remove` of a model."""
+    """An operation that deletes an object with its `remove` method."""
 
     name, label, is_final = "delete", "Delete", True
-    # The page to show next, since a deleted row has none.
+    # The page to show next, because a deleted object has none.
     list_name: ClassVar = ""
 
     def perform(self, target: Any, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
@@ -320,10 +320,12 @@ class ReasonForm(forms.Form):
 class CancelBackfill(Operation[Backfill]):
     name, label, form, is_final = "cancel", "Cancel backfill", ReasonForm, True
     permission = permissions.RUN
-    question = "No more times start; running executions continue. This cannot be undone. Cancel the backfill?"
+    question = (
+        "No more times will start; running executions continue. This cannot be undone. Cancel the backfill?"
+    )
 
     def applies(self, backfill: Backfill) -> bool:
-        """Tell whether anything can be cancelled; pages have already counted what waits."""
+        """Return whether anything can be cancelled; pages have already counted the waiting occurrences."""
         if backfill.status == Backfill.Status.OPEN:
             return True
         waiting: int | None = getattr(backfill, "waiting", None)
@@ -358,7 +360,7 @@ class TemplateOperation(Operation[TaskTemplate]):
 class Archive(TemplateOperation):
     name, label = "archive", "Archive"
     question = (
-        "Other steps cannot use an archived template, and it cannot be edited. Steps that already use it "
+        "An archived template cannot be edited, and no other steps can use it. Steps that already use it "
         "keep working. You can restore it later. Archive the template?"
     )
 
@@ -388,8 +390,8 @@ class PauseAll:
     form: ClassVar[type[forms.Form]] = NoteForm
     question: ClassVar = (
         "Pause every active schedule: automatic runs wait, and their times are still recorded. Running "
-        "executions continue, and manual runs stay possible. “Resume all” resumes the schedules paused here, "
-        "not those that were paused before. Pause all schedules?"
+        "executions continue, and you can still start runs by hand. “Resume all” resumes the schedules "
+        "that are paused now, not those that were paused before. Pause all schedules?"
     )
 
     def affected(self) -> ScheduleQuerySet:
@@ -405,7 +407,7 @@ class ResumeAll:
     label: ClassVar = "Resume all"
     form: ClassVar[type[forms.Form]] = ResumeForm
     question: ClassVar = (
-        "Resume the schedules that “Pause all” paused. Schedules that were paused one by one stay paused. "
+        "Resume the schedules that “Pause all” paused. Schedules that were paused individually stay paused. "
         "Resume all?"
     )
 
@@ -427,12 +429,12 @@ def _are(count: int) -> str:
 
 class DeleteSecret(Removal):
     permission = "schedules.delete_secret"
-    question = "The value is lost; the record of who set and changed it stays. Delete the secret?"
+    question = "The value will be lost. The record of who set and changed it is kept. Delete the secret?"
 
 
 class DeleteCalendar(Removal):
     permission, list_name = "schedules.delete_sharedcalendar", "web:calendars"
-    question = "The record of who made and changed the calendar stays. Delete the calendar?"
+    question = "The record of who created and changed the calendar is kept. Delete the calendar?"
 
 
 offer(Schedule, SkipNext(), Unskip(), AskBackfill(), Pause(), Resume(), Close())

@@ -1,4 +1,4 @@
-"""The outcome of an occurrence in a sentence."""
+"""Describes the outcome of an occurrence in a sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from .spec.wording import clock_words, counted, date_words
 from .spec.zones import passes_of, wall_time
 
 LONGEST_ERROR = 200
-LEADS = {"manual": "By hand ({by}).", "backfill": "In a backfill ({by}).", "event": "For an event ({by})."}
+LEADS = {
+    "manual": "Manual run by {by}.",
+    "backfill": "Backfill by {by}.",
+    "event": "Run for an event ({by}).",
+}
 
 # Short reasons for lists.
 REASONS = {
@@ -51,7 +55,7 @@ class LocalTime:
 
 
 class Run(Protocol):
-    """The facts of an execution that sentences use; its model belongs to another app."""
+    """The part of an execution that sentences use. Its model belongs to another app."""
 
     pk: Any
     status: str
@@ -80,7 +84,8 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
             return _missed(occurrence, local)
         case Occurrence.Status.DROPPED:
             return (
-                f"Dropped: more than {settings.JIM_BUFFER_LIMIT:,} times were waiting; the oldest made way."
+                "Dropped: the oldest times were discarded, because more than "
+                f"{settings.JIM_BUFFER_LIMIT:,} were waiting."
             )
         case Occurrence.Status.CANCELLED:
             return _cancelled(occurrence, local)
@@ -88,14 +93,14 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
 
 
 def in_the_way(occurrence: Occurrence, running: int | None) -> int | None:
-    """Return the execution that blocked it; while it waits, the one that is `running` now."""
+    """Return the execution that blocked the occurrence, or the one `running` now if it still waits."""
     if occurrence.status == Occurrence.Status.PENDING:
         return running if occurrence.due_at is None else None
     return None if occurrence.status == Occurrence.Status.STARTED else occurrence.blocked_by
 
 
 def reason_in_short(occurrence: Occurrence, *, now: datetime, running: int | None = None) -> str:
-    """Return the reason for a list, which links the blocking execution separately."""
+    """Return the reason as lists show it; they link to the blocking execution separately."""
     if occurrence.status != Occurrence.Status.PENDING:
         is_blocked = occurrence.reason == "overlap"
         return (
@@ -107,11 +112,11 @@ def reason_in_short(occurrence: Occurrence, *, now: datetime, running: int | Non
         return "waiting: the schedule is paused"
     if in_the_way(occurrence, running):
         return "waiting for another execution to end"
-    return "waiting for its jitter" if occurrence.planned_at > now else "waiting for its turn"
+    return "delayed by jitter" if occurrence.planned_at > now else "waiting for its turn"
 
 
 def paused_words(schedule: Schedule, local: LocalTime) -> str:
-    """Say since when, until when, by whom and why a schedule is paused."""
+    """Describe since when, until when, by whom and why a schedule is paused."""
     paused = pausing(schedule)
     since = f" since {local.words(schedule.paused_at)}" if schedule.paused_at else ""
     until = f" until {local.words(schedule.paused_until)}" if schedule.paused_until else ""
@@ -143,19 +148,19 @@ def _pending(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
         return f"Waiting {_waits_for(occurrence, local)}."
     late = now - occurrence.planned_at
     if late <= timedelta(seconds=settings.JIM_OVERDUE_SECONDS):
-        return "Due: the scheduler starts this time in a moment."
+        return "Due now: the scheduler will start this run in a moment."
     return f"Waiting for the scheduler for {span(late)}: check that a scheduler is running."
 
 
 def _waits_for(occurrence: Occurrence, local: LocalTime) -> str:
-    """Say what it waits for now: the execution that blocked it first may have ended."""
+    """Return what the occurrence waits for now; the execution that first blocked it may have ended."""
     schedule = occurrence.schedule
     running = schedule.executions.in_progress().defer("plan").order_by("pk").first()
     earlier = schedule.occurrences.pending().filter(
         source=occurrence.source, nominal_at__lt=occurrence.nominal_at
     )
     if running is None:
-        return "for its turn: the scheduler starts this time in a moment"
+        return "for its turn: the scheduler will start this run in a moment"
     words = f"for execution {running.pk}, which started at {local.words(running.started_at)}"
     before = earlier.count()
     return words + (f"; {counted(before, 'earlier time')} will start first" if before else "")
@@ -222,21 +227,21 @@ def _blocker(occurrence: Occurrence, local: LocalTime) -> str:
         started = local.words(blocker.started_at)
         return f"execution {blocker.pk}, which had started at {started}, was still running"
     instead = f", for {local.words(blocker.occurrence.nominal_at)}" if blocker.occurrence else ""
-    return f"several times were due at once, and execution {blocker.pk} was started{instead}"
+    return f"several times were due together, and execution {blocker.pk} was started instead{instead}"
 
 
 def _successor(occurrence: Occurrence, local: LocalTime) -> str:
     successor = _successor_time(occurrence)
-    newer = f"the run of {local.words(successor)}" if successor else "a newer one"
+    newer = f"the run of {local.words(successor)}" if successor else "a newer run"
     waited = f", while execution {occurrence.blocked_by} was still running" if occurrence.blocked_by else ""
     return newer + waited
 
 
 def _successor_time(occurrence: Occurrence) -> datetime | None:
-    """Return the next time of the same kind that was not replaced together with it.
+    """Return the next time of the same kind that was not superseded together with the occurrence.
 
-    It is near, because no more are replaced together than may wait. Keys end with the time, so an index
-    has them in order.
+    It is near, because at most as many times as can wait are superseded together. Keys end with the time, so
+    an index has them in order.
     """
     kind = occurrence.key[: occurrence.key.rindex("/") + 1]
     later = occurrence.schedule.occurrences.filter(
@@ -258,7 +263,7 @@ def _discarded(occurrence: Occurrence, local: LocalTime) -> str:
 
 
 def _missed(occurrence: Occurrence, local: LocalTime) -> str:
-    """Say why it was missed, with the catch-up window of that time."""
+    """Return why the occurrence was missed, with the catch-up window that applied then."""
     if occurrence.settled_at is None:
         return "Missed."
     definition = Revisions(occurrence.schedule).in_force(occurrence.settled_at)
@@ -286,7 +291,7 @@ def _cancelled(occurrence: Occurrence, local: LocalTime) -> str:
 
 
 def _record_of(occurrence: Occurrence, operation: str) -> Activity | None:
-    """Return the record of the change that settled it."""
+    """Return the record of the change that settled the occurrence."""
     if occurrence.settled_at is None:
         return None
     rows = records_of(occurrence.schedule).filter(operation=operation, created_at=occurrence.settled_at)

@@ -1,4 +1,4 @@
-"""Decides by overlap policy which pending occurrences start. Pure functions."""
+"""Decides which pending occurrences start, according to the overlap policy, with pure functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """The decision on one occurrence; `behind` is an occurrence that starts in the same pass."""
+    """The decision on one occurrence; `behind` is the occurrence that started before it in the same pass."""
 
     id: int
     verdict: Literal["start", "keep", "skip", "miss"]
@@ -59,7 +59,7 @@ def decide(
     now: datetime,
     remaining: int | None = None,
 ) -> Decision:
-    """Decide on each due occurrence."""
+    """Decide for each due occurrence whether it starts, waits, is skipped or is missed."""
     missed_before = latest_missed(catch_up_seconds, now)
     room = _Room(list(running), remaining)
     timely: list[Pending] = []
@@ -79,7 +79,7 @@ def decide(
 
 
 def latest_missed(catch_up_seconds: int | None, now: datetime) -> datetime | None:
-    """Return the time before which automatic occurrences are missed; None without a window."""
+    """Return the time before which automatic occurrences are missed; None if there is no window."""
     if catch_up_seconds is None:
         return None
     return now - timedelta(seconds=max(catch_up_seconds, ON_TIME_SECONDS))
@@ -91,14 +91,14 @@ def is_missed(planned_at: datetime, missed_before: datetime | None) -> bool:
 
 
 class _Room:
-    """The running executions and the decisions so far."""
+    """The running executions, and the decisions made so far."""
 
     def __init__(self, running: list[Running], remaining: int | None) -> None:
         self.running = running
         self.remaining = remaining
         self.started: list[Pending] = []
         self.kept: dict[str, int] = {}
-        # An occurrence waits until others have stopped: what starts now would be stopped next.
+        # True while an occurrence waits for others to stop: one that starts now would be stopped next.
         self.is_clearing = False
         self.decision = Decision()
 
@@ -140,7 +140,7 @@ class _Room:
         return bool(self.running or self.started)
 
     def _policy(self, occurrence: Pending) -> str:
-        """Return the policy that applies; a regular time waits for a backfill instead of being skipped."""
+        """Return the policy that applies; a regular time waits for backfills instead of being skipped."""
         if occurrence.policy != "skip" or occurrence.source != "auto" or not self._is_occupied:
             return occurrence.policy
         others: list[Running | Pending] = [*self.running, *self.started]
@@ -164,7 +164,7 @@ class _Room:
             self._start(occurrence)
 
     def _start_or_replace(self, occurrence: Pending) -> None:
-        """Start, or wait in place of the earlier one of the same source."""
+        """Start the occurrence, or let it wait and replace an earlier one of the same source."""
         if not self._is_occupied:
             self._start(occurrence)
             return

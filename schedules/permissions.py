@@ -1,4 +1,4 @@
-"""The permissions for writing steps: a step runs code, so it needs its own permission."""
+"""The permissions for writing steps. Steps can run code, so writing them needs a separate permission."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lacking(
 
 
 class NotYours(ValidationError):
-    """A missing permission for some of the written steps."""
+    """The error when the writer of some steps lacks a permission for them."""
 
     def __init__(self, permission: str, names: Sequence[str], *, field: str = "steps") -> None:
         self.permission, self.names = permission, names
@@ -68,7 +68,7 @@ def check_writer(
 
 
 def _exactly(step: Mapping[str, Any]) -> str:
-    """Return the step as JSON text, because Python takes 1 and True as equal."""
+    """Return the step as JSON text, because Python treats 1 and True as equal."""
     return json.dumps(step, sort_keys=True)
 
 
@@ -80,7 +80,7 @@ def needed_by(step: Mapping[str, Any]) -> list[str]:
 
 
 def needs_code(step: Mapping[str, Any]) -> bool:
-    """Tell whether a step needs the permission for code; using a secret amounts to reading it."""
+    """Return whether a step needs the permission for code; a step that uses a secret could reveal it."""
     kind = step_types.get(step["step_type"])
     is_code = kind is None or kind.needs_code_permission
     return is_code or any(ref.kind == "secret" for ref in found(step["config"]))

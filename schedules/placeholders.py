@@ -1,4 +1,4 @@
-"""`{{ … }}` in the config of a step: results of earlier steps, secrets, and values of the run."""
+"""Placeholders, `{{ … }}`, in the config of a step: earlier results, secrets, and values of the run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 class PlaceholderError(ValueError):
-    """A placeholder that cannot be read or filled; the message says how to write it."""
+    """A placeholder that cannot be read or filled in; the message says how to write it."""
 
 
 class Filled(str):
-    """Text in which placeholders are already filled, so that braces mean nothing."""
+    """Text whose placeholders are already filled in, so that its braces have no meaning."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class Reference:
 
 
 def has_placeholders(value: object) -> bool:
-    """Tell whether a value holds placeholders or an escaped `{{`."""
+    """Return whether a value holds placeholders or an escaped `{{`."""
     inside = [value]
     for each in inside:  # grows during the loop, which is several times faster than recursion
         if isinstance(each, str):
@@ -80,10 +80,10 @@ def references(value: object) -> list[Reference]:
 
 
 def fill(value: Any, values: Mapping[str, Any]) -> Any:
-    """Fill in the values, by the text of their references.
+    """Fill in the placeholders of a value; `values` has a value for the text of each reference.
 
-    A text that is one whole placeholder takes the value as it is. Inside longer text, text stays text, null
-    leaves nothing, and the rest is written as JSON. What was put in is not read for placeholders again.
+    A text that is a single placeholder is replaced by the value itself. Inside longer text, text is inserted
+    as it is, null as nothing, and any other value as JSON. Inserted text is not searched for placeholders.
     """
     if isinstance(value, str):
         return _fill_text(value, values) if has_placeholders(value) else value
@@ -102,7 +102,7 @@ def written(value: object) -> str:
 
 
 def as_filled(value: Any) -> Any:
-    """Mark all texts inside a value as filled."""
+    """Mark all texts inside a value as filled in."""
     if not has_placeholders(value):
         return value
     if isinstance(value, str):
@@ -113,7 +113,7 @@ def as_filled(value: Any) -> Any:
 
 
 def is_placeholder(text: str) -> bool:
-    """Tell whether the text is one whole placeholder, valid or not."""
+    """Return whether the text is a single placeholder, valid or not."""
     piece = None if isinstance(text, Filled) else _PIECE.fullmatch(text)
     return piece is not None and piece[2] is not None
 
@@ -149,8 +149,9 @@ def reference(body: str) -> Reference:
     body = body.strip()
     if not _PATH.fullmatch(body):
         raise PlaceholderError(
-            f"{_shown(f'{{{{ {body} }}}}')} is not a placeholder: write names joined by dots, and in quotes "
-            f'those with other characters than letters, digits, - and _, as in steps."Import HR".result; '
+            f"{_shown(f'{{{{ {body} }}}}')} is not a placeholder: write names joined by dots, with "
+            f"quotes around names with other characters than letters, digits, - and _, as in "
+            f'steps."Import HR".result; '
             f"{LITERAL}"
         )
     root, *parts = [_unquoted(part) for part in _EACH_PART.findall(body)]
@@ -159,7 +160,9 @@ def reference(body: str) -> Reference:
             return _step(parts)
         case "secrets":
             if len(parts) != 1:
-                raise PlaceholderError(f"“{_path(root, *parts)}” must be secrets. and the name of one secret")
+                raise PlaceholderError(
+                    f"“{_path(root, *parts)}” must consist of secrets. and the name of one secret"
+                )
             return Reference("secret", _name(parts[0]), (), _path(root, _name(parts[0])))
         case "last_result":
             return Reference("last", root, tuple(parts), _path(root, *parts))
@@ -174,7 +177,7 @@ def reference(body: str) -> Reference:
 
 
 def look_up(result: object, path: tuple[str, ...]) -> Any:
-    """Return the value at a path; raise PlaceholderError that names what exists."""
+    """Return the value at a path; if there is none, raise PlaceholderError with the names that exist."""
     at = result
     for depth, part in enumerate(path):
         if isinstance(at, dict) and part in at:
@@ -187,11 +190,11 @@ def look_up(result: object, path: tuple[str, ...]) -> Any:
 
 
 def hint(name: str, known: Collection[str], otherwise: str = "") -> str:
-    """Suggest the closest known name, or another hint."""
+    """Return a hint: the closest known name, or else `otherwise` or a list of known names."""
     folded = {each.casefold(): each for each in known}
     for close in get_close_matches(name.casefold(), folded, n=1):
         return f"did you mean {folded[close]}?"
-    return otherwise or f"there are: {_some(known)}"
+    return otherwise or f"choose one of: {_some(known)}"
 
 
 def _readable(body: str) -> Reference | None:
@@ -208,7 +211,9 @@ def _references(value: object) -> Iterator[Reference]:
     elif isinstance(value, dict):
         for key, each in value.items():
             if has_placeholders(key):
-                raise PlaceholderError(f"{_shown(str(key))} is a name: placeholders work in values only")
+                raise PlaceholderError(
+                    f"{_shown(str(key))} is a name: placeholders can be used only in values"
+                )
             yield from _references(each)
     elif isinstance(value, list | tuple):
         for each in value:
@@ -236,7 +241,7 @@ def _value_of(one: Reference, values: Mapping[str, Any]) -> Any:
 def _without_braces(text: str) -> str:
     start = text.find("{{")
     if start >= 0:
-        raise PlaceholderError(f"{_shown(text[start:])} is not closed, or not a placeholder; {LITERAL}")
+        raise PlaceholderError(f"{_shown(text[start:])} is not closed, or is not a placeholder; {LITERAL}")
     return text
 
 
@@ -253,7 +258,9 @@ def _step(parts: list[str]) -> Reference:
 def _event(parts: list[str]) -> Reference:
     """Parse a reference to the event; only its payload has a path."""
     if not parts or parts[0] not in OF_EVENT:
-        raise PlaceholderError(f"“{_path('event', *parts)}” must be event. and one of {', '.join(OF_EVENT)}")
+        raise PlaceholderError(
+            f"“{_path('event', *parts)}” must consist of event. and one of {', '.join(OF_EVENT)}"
+        )
     name, path = parts[0], tuple(parts[1:])
     if path and name != "payload":
         raise PlaceholderError(f"“{_path('event', *parts)}”: nothing can follow event.{name}")
@@ -281,10 +288,10 @@ def _quoted(part: str) -> str:
 def _nothing(at: object, missing: str) -> str:
     match at:
         case dict():
-            return f"it has no {missing}; there is {_some(at) or 'nothing'}"
+            return f"{missing} does not exist; available: {_some(at) or 'nothing'}"
         case list():
-            return f"it has no {missing}; the list has {len(at)} entries, counted from 0"
-    return f"it has no {missing}: there is nothing inside {_shown(json.dumps(at, ensure_ascii=False))}"
+            return f"{missing} does not exist; the list has a length of {len(at)} and starts at 0"
+    return f"{missing} does not exist: {_shown(json.dumps(at, ensure_ascii=False))} contains no values"
 
 
 def _some(names: Collection[str]) -> str:

@@ -42,7 +42,7 @@ def preview(
 ) -> Preview:
     """Preview a spec; raise SpecError if it is invalid.
 
-    `instead_of` is the schedule to be edited, `seed` its `jitter_seed`: the name of a new schedule.
+    `instead_of` is the schedule being edited. `seed` is its `jitter_seed`, or the name of a new schedule.
     """
     effort = effort or Effort()
     parsed = Spec.parse(spec, SharedCalendar.objects.needed_by(spec))
@@ -65,7 +65,7 @@ def preview(
 
 
 def changed_times(before: Sequence[datetime], after: Sequence[datetime], count: int) -> Difference:
-    """Compare both lists up to the earlier end: a list of `count` times continues after its last."""
+    """Compare two lists as far as both are known: a list of `count` times may continue after its last."""
     ends = [times[-1] for times in (before, after) if len(times) >= count > 0]
     known = min(ends) if ends else None
     old, new = ({at for at in times if known is None or at <= known} for times in (before, after))

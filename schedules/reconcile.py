@@ -1,4 +1,4 @@
-"""Applies files to the database: compares first, then makes all changes or none."""
+"""Applies imported files to the database: compares first, then makes all changes or none."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from .models.template import same_json
 from .spec.wording import counted
 
 KINDS = ("calendar", "template", "schedule")
-AGAIN = "changed in the meantime: run the import again"
+AGAIN = "was changed in the meantime: run the import again"
 
 
 @dataclass(frozen=True)
 class Author:
-    """The initiator of an import and their permissions; by default the system with all of them."""
+    """The initiator of an import and their permissions; by default, the command with all permissions."""
 
     initiator: Initiator = field(default_factory=partial(Initiator.command, "importschedules"))
     may: permissions.May = permissions.anything
@@ -55,7 +55,7 @@ class Outcome:
     problems: list[Problem]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the outcome as JSON; the lines of a change show the differences."""
+        """Return the outcome as values for JSON; the lines of a change show its differences."""
         changes = [
             {
                 "kind": change.entry.kind,
@@ -80,7 +80,7 @@ def reconcile(
     paused: bool = False,
     along: Along = iter,
 ) -> Outcome:
-    """Apply files; a dry run rolls back. With `paused`, new schedules begin paused."""
+    """Apply the entries of files. A dry run is rolled back; with `paused`, new schedules start paused."""
     calendars, templates = _compared_calendars(library), _compared_templates(library)
     proposed = {change.after["name"]: TaskTemplate(**change.after) for change in templates}
     schedules = _compared_schedules(library, _stored_templates() | proposed, paused=paused)
@@ -100,7 +100,7 @@ def _apply(
     with transaction.atomic():
         problems = _lock(changes)
         for change in () if problems else along(_in_order(changes)):
-            if broken.isdisjoint(change.needs):  # its errors would only follow from those
+            if broken.isdisjoint(change.needs):  # otherwise its errors would only follow from theirs
                 found = change.attempt(author, now)
                 problems += found
                 broken |= {EntryName(change.entry.kind, change.entry.name)} if found else set()
@@ -110,12 +110,12 @@ def _apply(
 
 
 def _in_order(changes: Sequence[Change]) -> list[Change]:
-    """Sort changes: schedules may name new entries, and concurrent imports meet at the same one."""
+    """Sort changes: entries before the schedules that name them, and in the same order in every import."""
     return sorted(changes, key=lambda change: (KINDS.index(change.entry.kind), change.entry.key))
 
 
 def _lock(changes: Sequence[Change]) -> list[Problem]:
-    """Lock what will change, schedules last; return what has changed since the comparison."""
+    """Lock the rows that will change, schedules last; return a problem for each outdated comparison."""
     old = [change for change in changes if not change.is_new]
     needed = {thing for change in changes for thing in change.needs}
     pks = {kind: [change.pk for change in old if change.entry.kind == kind] for kind in KINDS}
@@ -143,7 +143,7 @@ class EntryName(NamedTuple):
 
 @dataclass
 class Change(ABC):
-    """An entry of a file and what is stored under its name."""
+    """An entry of a file and the object that is stored under its name, if any."""
 
     entry: Entry
     stored: Any
@@ -171,11 +171,11 @@ class Change(ABC):
 
     @property
     def needs(self) -> set[EntryName]:
-        """Return the calendars and templates that it depends on."""
+        """Return the calendars and templates that the change depends on."""
         return set()
 
     def misfits(self, author: Author) -> Iterator[Problem]:
-        """Return problems that are known before anything is changed."""
+        """Yield the problems that are known before anything is changed."""
         needed = self.ADD if self.is_new else self.EDIT
         if not author.may(needed):
             words = f"{author.initiator.name} needs the permission {needed}"
@@ -208,7 +208,7 @@ class SharedChange(Change):
         yield from super().misfits(author)
         if not self.is_new and self.after["name"] != self.stored.name:
             yield self.entry.problem(
-                f"name: the stored name is “{self.stored.name}”: write it the same way", "name"
+                f"name: the stored name is “{self.stored.name}”: use the same spelling", "name"
             )
 
 
@@ -349,14 +349,14 @@ def _stored(keys: Iterable[str]) -> dict[str, Schedule]:
     )
     found: dict[str, Schedule] = {}
     for schedule in rows:
-        # SQLite folds the case of ASCII only, so two names may differ in other capitals.
+        # SQLite ignores the case of ASCII only, so two names can differ in the case of other letters.
         found.setdefault(schedule.name.lower(), schedule)
         found[schedule.name] = schedule
     return found
 
 
 def _canonical_fields(entry: Entry) -> dict[str, Any]:
-    """Return the fields as they would be stored; invalid ones stay for the model to refuse."""
+    """Return the fields as they would be stored. Invalid values are kept, so that the model refuses them."""
     given = {name: value for name, value in entry.given.items() if name in SCHEDULE}
     schedule = Schedule(**_defaults(SCHEDULE) | given)
     _cleaned(schedule.clean)

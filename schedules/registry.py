@@ -1,4 +1,4 @@
-"""Registries of step types, failure policies and the event source, which other apps fill."""
+"""Registries of step types, failure policies and event sources, which other apps fill."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class EventSource(Protocol):
         """Handle a change of topics or state, in the same transaction, with the row locked."""
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """Handle settled occurrences of schedules, which are locked."""
+        """Handle occurrences that were settled. Their schedules are locked."""
 
     def events(self, ids: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
         """Return events by id: topic, message_id, title and payload, as placeholders use them."""

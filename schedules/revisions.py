@@ -23,7 +23,7 @@ LONGEST_SHOWN = 200
 LONGEST_COMPARED = 1_000
 # Calendars and templates are recorded only when they change.
 SHARED = ("calendars", "templates")
-# Fields that may change while a step counts as the same.
+# Fields that can differ while two steps count as the same step.
 PLACE = ("name", "index")
 
 
@@ -99,7 +99,7 @@ class Revisions(Sequence[Revision]):
         if isinstance(places, int):
             return self._page(places, places + 1)[0]
         if places.step != 1:
-            raise ValueError("revisions are read in their own order, without gaps")
+            raise ValueError("a slice of revisions cannot have a step other than 1")
         return self._page(places.start, places.stop) if places else []
 
     def _page(self, start: int, stop: int) -> list[Revision]:
@@ -116,19 +116,19 @@ class Revisions(Sequence[Revision]):
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Compare two definitions. Steps are matched by name, so moving one does not count as an edit."""
+    """Compare two definitions. Steps are matched by name, so a moved step does not count as edited."""
     changes = _compared("", *_fields(before, after))
     return [*changes, *_compared_steps(_steps(before), _steps(after))]
 
 
 def records_of(target: Model) -> ActivityQuerySet:
-    """Return the records of changes of an object."""
+    """Return the activities that record the changes of an object."""
     rows = Activity.objects.administrative().filter(task_key=None)
     return rows.filter(target_type=target._meta.model_name, target_id=str(target.pk)[:64])
 
 
 def calendars_at(schedule: Schedule, spec: object, at: datetime) -> dict[str, Any]:
-    """Return what the calendars of a spec excluded at a time, as far as recorded."""
+    """Return what the calendars of a spec excluded at a time, as far as this is recorded."""
     excluded: dict[str, Any] = schedule.calendars | SharedCalendar.objects.named_in(spec)
     for calendar in SharedCalendar.objects.filter(name__in=excluded):
         rows = _changes_of(calendar)
@@ -182,7 +182,7 @@ def _defaults(model: type[Model], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _fields(*definitions: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return all but the steps; of calendars and templates only those that both have."""
+    """Return definitions without steps, and with only the calendars and templates that both have."""
     fields = [_without(definition, ("steps", *SHARED)) for definition in definitions]
     for kind in SHARED:
         parts = [definition.get(kind, {}) for definition in definitions]
@@ -212,7 +212,7 @@ def _compared_steps(before: dict[str, dict[str, Any]], after: dict[str, dict[str
 
 
 def _renamed(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Map old to new names of steps that are equal otherwise."""
+    """Map the old names to the new names of steps that are otherwise equal."""
     new = {_content(step): name for name, step in after.items() if name not in before}
     return {
         name: new.pop(_content(step))

@@ -17,10 +17,10 @@ else:
 
 
 class Concealed(forms.Textarea):
-    """Takes what is typed and gives nothing back, not even to a form that is shown again."""
+    """A text area that never shows its value, not even when the form is shown again."""
 
     def __init__(self, *, rows: int = 4) -> None:
-        # Spelling checkers of browsers send what they check to their makers.
+        # The spell checker of a browser can send the text to its vendor.
         quiet = {"autocomplete": "off", "autocapitalize": "none", "autocorrect": "off", "spellcheck": "false"}
         super().__init__(attrs={"rows": rows, "class": "vLargeTextField code concealed", **quiet})
 
@@ -29,7 +29,7 @@ class Concealed(forms.Textarea):
 
 
 def as_meant(value: str) -> str:
-    """Text areas send line ends as Windows does, and people and `echo` add one too many after a password."""
+    """Return a value with \\n as line ends, and a single line without the one that people and `echo` add."""
     value = value.replace("\r\n", "\n")
     return value if "\n" in value.rstrip("\n") else value.rstrip("\n")
 
@@ -49,19 +49,19 @@ class SecretForm(VerbForm, SecretModelForm):
             "name": forms.TextInput(attrs={"class": "vTextField code", "spellcheck": "false"}),
             "description": forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
         }
-        help_texts = {"name": "Lower-case letters, digits, - and _. Steps refer to it by this name."}
+        help_texts = {"name": "Lower-case letters, digits, - and _. Steps refer to the secret by this name."}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance.pk and "value" in self.fields:
             field = self.fields["value"]
             field.required, field.label = False, "New value"
-            field.help_text = f"Leave it empty to keep the one that is stored. {field.help_text}"
+            field.help_text = f"Leave this empty to keep the stored value. {field.help_text}"
 
     def full_clean(self) -> None:
         super().full_clean()
         if self.is_bound and self.errors and self.cleaned_data.get("value"):
-            self.add_error("value", "Please type it again: what you typed is not sent back to you.")
+            self.add_error("value", "Type the value again: secret values are never sent back to the browser.")
 
     def clean_value(self) -> str:
         value = as_meant(self.cleaned_data["value"])

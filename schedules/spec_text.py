@@ -1,4 +1,4 @@
-"""A spec as a person types it: one rule per line, with what it means as a comment. Pure."""
+"""Specs as people type them: one rule per line, with its meaning as a comment. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .spec.exclusions import calendar_in_words, calendar_items
 from .spec.structured import KEYS
 from .spec.wording import shown
 
-# What a line cannot hold as it is stands in quotation marks, as in JSON.
+# Text with characters that have a meaning in a line is written in quotation marks, as in JSON.
 QUOTED = r'"(?:[^"\\]|\\.)*"'
 LISTS = ("cron", "every", "calendars", "patterns", "at", "exclude")
 FIELDS = (*LISTS, "start_at", "end_at", "jitter", "time_zone", "dst")
@@ -44,7 +44,7 @@ _EXCLUSION_FORMS = (
 
 
 def from_text(typed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the JSON of what was typed; SpecError names a line that is not a rule."""
+    """Return the typed spec as values for JSON; raise SpecError for a line that is not a rule."""
     spec: dict[str, Any] = {
         "cron": _lines(typed.get("cron", "")),
         "every": [_interval(line) for line in _lines(typed.get("every", ""))],
@@ -62,7 +62,7 @@ def exclusions_from_text(text: str) -> list[object]:
 
 
 def to_text(spec: object, calendars: Mapping[str, object] = NO_CALENDARS) -> dict[str, str]:
-    """Return the texts of the form; a broken spec has them too, so that it can be corrected."""
+    """Return the texts of the form, even for a broken spec, so that it can be corrected."""
     known = spec if isinstance(spec, Mapping) else {}
     zone, dst = str(known.get("time_zone", Spec.time_zone)), str(known.get("dst", Spec.dst))
     return {
@@ -104,7 +104,7 @@ def _json(name: str, line: str) -> object:
     try:
         return dict(json.loads(line))
     except (ValueError, TypeError, RecursionError):
-        raise SpecError(name, f"{shown(line)} looks like JSON, but is none") from None
+        raise SpecError(name, f"{shown(line)} looks like JSON, but is not valid JSON") from None
 
 
 def _interval(line: str) -> object:
@@ -114,7 +114,7 @@ def _interval(line: str) -> object:
 
 
 def _number(text: str) -> str | int:
-    """Read a bare number as seconds; longer ones are not durations, and stay text."""
+    """Read a bare number as seconds. A number that is too long for a duration stays text."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
 
 
@@ -248,12 +248,12 @@ def _left_out(item: object, calendars: Mapping[str, object]) -> str:
 
 
 def _commented(text: str, item: Mapping[str, Any]) -> str:
-    """Quoted, so that it may hold anything."""
+    """Add the comment of an item to its text, quoted, so that it can contain anything."""
     return f"{text}, comment: {quoted(item['comment'])}" if "comment" in item else text
 
 
 def _short(moment: str) -> str:
-    """2026-12-01T22:00:00 without what is nothing."""
+    """Shorten 2026-12-01T22:00:00 to 2026-12-01 22:00."""
     return re.sub(r"^(\S{10})T(\d\d:\d\d):00(?=Z?$)", r"\1 \2", moment)
 
 
@@ -270,7 +270,7 @@ def _bound_text(name: str, spec: Mapping[str, object], zone: str, dst: str) -> s
 
 
 def _moment_text(rule: str, zone: str) -> str:
-    """On the schedule's own clock, with its offset, so that it stays the same instant."""
+    """Write a time in the schedule's time zone, with the UTC offset, so that it stays the same instant."""
     try:
         at = datetime.fromisoformat(rule).astimezone(ZoneInfo(zone))
     except (ValueError, KeyError, OSError, OverflowError):

@@ -23,7 +23,7 @@ KEY_IN_WORDS = "a Fernet key, which is 44 characters of URL-safe base64"
 
 
 class VaultError(Exception):
-    """Secrets cannot be used on this host; the message says why and what to do."""
+    """The error when secrets cannot be used on this host; the message says why and what to do."""
 
 
 class Undecryptable(VaultError):
@@ -32,7 +32,7 @@ class Undecryptable(VaultError):
         told = ", ".join(f"“{name}”" for name in sorted(names))
         what, them = ("The secrets", "each of them") if len(names) > 1 else ("The secret", "it")
         misfit = (
-            f"none of the keys in {keys.source} fits. Put back the one that encrypted {them}, from a backup "
+            f"none of the keys in {keys.source} fits. Put back the key that encrypted {them}, from a backup "
             f"or from a host that has it, or give {them} a new value."
         )
         why = misfit if keys.texts else _no_key(keys)
@@ -71,11 +71,11 @@ class Keys:
 
 
 def current() -> Keys:
-    """Return the keys; read the file again after a change, as after a rotation."""
+    """Return the keys; the file is read again if it has changed, as after a rotation."""
     if settings.JIM_SECRETS_KEYS is None:
         raise VaultError(
-            "Code of a direct request has no keys, so it can neither read nor write secrets. Pass the value "
-            "as an argument instead: {{ secrets.name }}."
+            "The code of a direct request has no keys, so it can neither read nor write secrets. Pass the "
+            "value as an argument instead: {{ secrets.name }}."
         )
     if settings.JIM_SECRETS_KEYS:
         return _given(tuple(settings.JIM_SECRETS_KEYS))
@@ -90,12 +90,12 @@ def current() -> Keys:
 
 
 def for_writing(*, may_make_one: bool) -> Keys:
-    """Return keys to encrypt with; create the first one unless existing secrets need a missing one."""
+    """Return keys to encrypt with; create the first one, unless existing secrets need a missing key."""
     keys = current()
     if keys.texts:
         return keys
     if not may_make_one:
-        raise VaultError(f"On {socket.gethostname()}, nothing can be encrypted: {_no_key(keys)}")
+        raise VaultError(f"Nothing can be encrypted on {socket.gethostname()}: {_no_key(keys)}")
     _save(lambda path: private_files.create_once(path, _content(_new_key())))
     return current()
 
@@ -108,7 +108,7 @@ def add_key() -> Keys:
 
 
 def drop_old(keys: Keys) -> int:
-    """Drop all keys but the first, unless another rotation added its own; return how many."""
+    """Drop all keys but the first, unless another rotation added its own; return how many were dropped."""
     found = current()
     if found.newest != keys.newest:
         return 0
@@ -126,8 +126,8 @@ def is_key(text: str) -> bool:
 def _no_key(keys: Keys) -> str:
     return (
         f"{keys.source} does not exist. Copy it from a backup or from a host that has it, or set "
-        "JIM_SECRETS_KEYS. If the keys are lost for good, “manage.py rotatesecrets --skip-lost” makes a new "
-        "one; then every secret needs a new value."
+        "JIM_SECRETS_KEYS. If the keys are permanently lost, run “manage.py rotatesecrets --skip-lost” to "
+        "make a new one, and give every secret a new value."
     )
 
 
@@ -148,7 +148,9 @@ def _read(path: Path, stamp: tuple[int, ...]) -> Keys:
         raise VaultError(f"{path} {error}; or restore it from a backup.") from None
     texts = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if not texts:
-        raise VaultError(f"{path} is empty: restore it from a backup, or remove it to have a new key made.")
+        raise VaultError(
+            f"{path} is empty: restore it from a backup, or remove it, so that a new key is made."
+        )
     for number, text in texts.items():
         if not is_key(text):
             raise VaultError(f"Line {number} of {path} is not {KEY_IN_WORDS}: restore it from a backup.")
@@ -162,7 +164,7 @@ def _save(write: Callable[[Path], None]) -> None:
         write(path)
     except OSError as error:
         raise VaultError(
-            f"The keys of the secrets cannot be kept in {path}: {error.strerror}. Make the folder "
+            f"The keys of the secrets cannot be saved in {path}: {error.strerror}. Make the folder "
             "writable for JIM, or set JIM_SECRETS_KEYS."
         ) from None
 

@@ -1,4 +1,4 @@
-"""Explains why a schedule ran at a time or did not, from occurrences, spec and records."""
+"""Explains why a schedule did or did not run at a time, from its occurrences, spec and records."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Explanation:
 
 
 def why(schedule: Schedule, at: datetime, *, now: datetime) -> Explanation:
-    """Explain any time; one without a zone is read in the schedule's time zone."""
+    """Explain any time. A time without a time zone is read in the schedule's time zone."""
     if not FIRST.year < at.year < LAST.year:
-        known = f"times lie between {FIRST.year} and {LAST.year}"
+        known = f"schedules have times from {FIRST.year} to {LAST.year} only"
         return Explanation(at, f"{at:%H:%M:%S} in {at.year}", f"Not a time of this schedule: {known}.")
     return _Question(schedule, at, now).answer()
 
@@ -67,7 +67,7 @@ class _Question:
     def __init__(self, schedule: Schedule, at: datetime, now: datetime) -> None:
         self.schedule, self.now, self.zone = schedule, now, schedule.zone
         asked = at.replace(microsecond=0)
-        # A clock time may exist twice, or not at all.
+        # A clock time can exist twice, or not at all.
         self.wall = asked.replace(tzinfo=None, fold=0) if at.tzinfo in (None, self.zone) else None
         self.at = (asked if at.tzinfo else asked.replace(tzinfo=self.zone)).astimezone(UTC)
         self.local = LocalTime(self.zone, self.at.astimezone(self.zone).date())
@@ -113,13 +113,13 @@ class _Question:
         )
 
     def _ledger(self) -> list[Occurrence]:
-        """Return the occurrences of the time: the automatic one first, then requests and backfills."""
+        """Return the occurrences of this time: the automatic one first, then the others by source."""
         rows = self.schedule.occurrences.filter(nominal_at__gte=self.at, nominal_at__lt=self.at + SECOND)
         told = rows.select_related("execution").defer("execution__plan", "execution__last_result")
         return list(told.order_by("source", "pk")[:MOST_TOLD])
 
     def _ledger_of_second_pass(self) -> list[Occurrence]:
-        """Return the occurrences of the second pass, where the clocks went back."""
+        """Return the occurrences of the second pass of this clock time, if the clocks went back."""
         if self.wall is None or (second_pass := passes_of(self.wall, self.zone)[1]) == self.at:
             return []
         first_pass, self.at = self.at, second_pass
@@ -142,7 +142,7 @@ class _Question:
         if verdict.kind != "nominal":
             return f"{LEADS[verdict.kind]}: {verdict.words}.{self._another_spec()}"
         if by := self.schedule.skips.get(named_time(self.at)):
-            return f"Will be skipped on request of {by}."
+            return f"Will be skipped on request from {by}."
         return self._to_come() if self.at > self.now else self._passed()
 
     def _outside_its_life(self) -> str:
@@ -166,7 +166,7 @@ class _Question:
 
     @cached_property
     def spec(self) -> Spec:
-        """Return the spec that applies to the time, or applied then."""
+        """Return the spec that applied at this time, or the current spec for a future time."""
         if self.at > self.now:
             return self.schedule.compiled_spec
         definition = self.revisions.in_force(self.at)
@@ -184,7 +184,7 @@ class _Question:
             return "Will not run: no runs are left."
         if self._runs_are_used_up():
             left = counted(self.schedule.remaining or 0, "run")
-            return f"Will not run: earlier times use up the {left} left."
+            return f"Will not run: earlier times will use up the {left} left."
         until = self.schedule.paused_until
         if self.schedule.is_paused and (until is None or until > self.at):
             return f"Will wait: {paused_words(self.schedule, self.local)}."
@@ -207,14 +207,14 @@ class _Question:
         if self.at < self.now - timedelta(days=settings.JIM_RETENTION_DAYS):
             return f"The record of this time was deleted: {kept_words()}."
         return (
-            "This is one of its times, but it was not recorded: the spec was invalid then, "
+            "This is one of the schedule's times, but it was not recorded: the spec was invalid then, "
             f"or the record was deleted.{self._another_spec()}"
         )
 
     def _not_recorded_yet(self) -> str:
         late = self.now - self.at
         if late <= timedelta(seconds=settings.JIM_OVERDUE_SECONDS):
-            return "Due: the scheduler records this time in a moment."
+            return "Due now: the scheduler will record this time in a moment."
         cursor = self.schedule.processed_until
-        reached = f" Times until {self.local.words(cursor)} are recorded." if cursor else ""
-        return f"The scheduler is {span(late)} late: it is catching up, or none is running.{reached}"
+        reached = f" Times up to {self.local.words(cursor)} have been recorded." if cursor else ""
+        return f"The scheduler is {span(late)} late: it is either catching up or not running.{reached}"

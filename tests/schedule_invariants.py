@@ -33,7 +33,7 @@ SKIPS = {
     "superseded": "superseded",
     "no runs left": "no runs left",
     "discarded": "discarded",
-    "on request of ": "on request",
+    "on request from ": "on request",
     "the schedule has no steps": "impossible",
     "cannot be started: ": "impossible",
     "could not be started: ": "impossible",

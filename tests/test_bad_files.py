@@ -164,7 +164,7 @@ def test_a_good_file_is_taken(mark: bytes, tmp_path: Path) -> None:
     assert [schedule.name for schedule in Schedule.objects.all()] == ["Nächtlich"]
 
 
-AT_THE_TOP, A_SPEC = "schedules: expected at the top", "an object with cron, every, calendars"
+AT_THE_TOP, A_SPEC = "schedules: at the top", "an object with cron, every, calendars"
 # (the reader, what it is given, what it says)
 WRONG: list[tuple[Reader, bytes | None, str]] = [
     (IMPORTED, HEADER, AT_THE_TOP),

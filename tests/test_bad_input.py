@@ -51,7 +51,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("unknown zone", {"time_zone": "Europe/Berln"}, "time_zone", "did you mean Europe/Berlin?"),
     ("a long zone", {"time_zone": "x" * 300}, "time_zone", "at most 100 characters"),
     ("no such time", {"at": "tomorrow"}, "at", "is not a time"),
-    ("in the past", {"at": "2020-01-01 00:00"}, "at", "only matches in the past"),
+    ("in the past", {"at": "2020-01-01 00:00"}, "at", "matches only in the past"),
     ("in the gap", IN_THE_GAP, "at", "does not exist"),
     ("unknown dst", {"dst": "sometimes"}, "dst", "not one of the available choices"),
     ("unknown overlap", {"overlap": "sometimes"}, "overlap", "not one of the available choices"),
@@ -168,7 +168,11 @@ UNTOUCHED = {name: text for name, text in PYTHON.items() if not name.startswith(
 }
 ALL_STEPS: list[tuple[str, dict[str, Any], str]] = [
     ("only an untouched row", {"steps": [UNTOUCHED]}, "needs at least one step"),
-    ("the same name twice", {"steps": [PYTHON, PYTHON | {"name": "WORK"}]}, "Another step has this name"),
+    (
+        "the same name twice",
+        {"steps": [PYTHON, PYTHON | {"name": "WORK"}]},
+        "Another step already has this name",
+    ),
     ("one too many", {"steps": [PYTHON | {"name": f"s{n}"} for n in range(6)]}, "at most 5"),
     ("no count", {"steps": [PYTHON], "steps-TOTAL_FORMS": ""}, "ManagementForm data is missing"),
     ("an absurd count", {"steps": [PYTHON], "steps-TOTAL_FORMS": "99999999"}, "at most 5"),

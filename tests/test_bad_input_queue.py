@@ -18,10 +18,10 @@ pytestmark = pytest.mark.django_db
 FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("large index", {"index": 1001}, "index", "less than or equal to 1000"),
     ("no index", {"index": None}, "index", "cannot be null"),
-    ("half an index", {"index": 0.5}, "index", "a whole number expected, found 0.5"),
-    ("a bool as index", {"index": True}, "index", "a whole number expected, found true"),
+    ("half an index", {"index": 0.5}, "index", "expected a whole number, found 0.5"),
+    ("a bool as index", {"index": True}, "index", "expected a whole number, found true"),
     ("unknown type", {"step_type": "cobol"}, "step_type", "Unknown step type “cobol”: choose one of "),
-    ("a number as type", {"step_type": 7}, "step_type", "text, in quotes, expected, found 7"),
+    ("a number as type", {"step_type": 7}, "step_type", "expected text in quotes, found 7"),
     ("config as text", {"config": "{}"}, "config", "must be an object of settings"),
     ("timeout 0", {"timeout_seconds": 0}, "timeout_seconds", "greater than or equal to 1"),
     ("2^63 as timeout", {"timeout_seconds": 2**63}, "timeout_seconds", "less than or equal to 604800"),
@@ -30,9 +30,9 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("factor 0.5", {"retry_factor": 0.5}, "retry_factor", "greater than or equal to 1"),
     ("factor 11", {"retry_factor": 11}, "retry_factor", "less than or equal to 10"),
     ("long delay", {"retry_seconds": 86_401}, "retry_seconds", "less than or equal to 86400"),
-    ("NaN as factor", {"retry_factor": float("nan")}, "retry_factor", "a number expected, found NaN"),
-    ("1e400 as factor", {"retry_factor": 1e400}, "retry_factor", "a number expected, found Infinity"),
-    ("10^400 as factor", {"retry_factor": 10**400}, "retry_factor", "a number of more than 18 digits"),
+    ("NaN as factor", {"retry_factor": float("nan")}, "retry_factor", "expected a number, found NaN"),
+    ("1e400 as factor", {"retry_factor": 1e400}, "retry_factor", "expected a number, found Infinity"),
+    ("10^400 as factor", {"retry_factor": 10**400}, "retry_factor", "a number with more than 18 digits"),
     ("long cap", {"retry_cap_seconds": 604_801}, "retry_cap_seconds", "less than or equal to 604800"),
     ("negative cap", {"retry_cap_seconds": -1}, "retry_cap_seconds", "greater than or equal to 0"),
     ("jitter of 101 %", {"retry_jitter": 101}, "retry_jitter", "less than or equal to 100"),
@@ -40,7 +40,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("nothing to retry on", {"retry_on": [""]}, "retry_on", "must not be blank"),
     ("NUL to retry on", {"retry_on": ["a\0"]}, "retry_on", "U+0000 is not allowed"),
     ("11 texts to retry on", {"retry_on": ["a"] * 11}, "retry_on", "11 entries are too many: at most 10"),
-    ("a long text to retry on", {"retry_on": ["x" * 81]}, "retry_on", "over 80 characters"),
+    ("a long text to retry on", {"retry_on": ["x" * 81]}, "retry_on", "more than 80 characters"),
     ("unknown condition", {"run_if": "maybe"}, "run_if", "is not a valid choice"),
     ("unknown crash policy", {"on_crash": "shrug"}, "on_crash", "is not a valid choice"),
     ("priority 1001", {"priority": 1001}, "priority", "less than or equal to 1000"),
@@ -49,8 +49,8 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("a hard space in the pool", {"pool": "a\u00a0b"}, "pool", "U+00A0 is not allowed"),
     ("resources as object", {"resources": {"db": 1}}, "resources", "Enter a list of texts"),
     ("space round a resource", {"resources": [" db"]}, "resources", "has spaces around it"),
-    ("long resources", {"resources": ["x" * 80] * 4}, "resources", "320 characters in all are too many"),
-    ("continue as number", {"continue_on_failure": 1}, "continue_on_failure", "true or false expected"),
+    ("long resources", {"resources": ["x" * 80] * 4}, "resources", "320 characters in total are too many"),
+    ("continue as number", {"continue_on_failure": 1}, "continue_on_failure", "expected true or false"),
 ]
 
 
@@ -77,14 +77,19 @@ TOO_EARLY = (
 # (what, the steps, where it is said, and what)
 TOGETHER: list[tuple[str, Any, str, str]] = [
     ("none", [], "steps", "A schedule needs at least one step."),
-    ("nothing", None, "steps", "A list of steps is expected, found null."),
-    ("an object", {"name": "a"}, "steps", "A list of steps is expected, found an object."),
-    ("a step of text", ["a"], "steps.0", "fields and values expected, found 'a'."),
-    ("501 of them", [step(f"s{n}") for n in range(501)], "steps", "501 steps are too many: at most 500."),
+    ("nothing", None, "steps", "Expected a list of steps, found null."),
+    ("an object", {"name": "a"}, "steps", "Expected a list of steps, found an object."),
+    ("a step of text", ["a"], "steps.0", "expected fields and values, found 'a'."),
+    (
+        "501 of them",
+        [step(f"s{n}") for n in range(501)],
+        "steps",
+        "501 steps are too many: at most 500 are allowed.",
+    ),
     ("an unknown field", [step(timeout=5)], "steps.0", "unknown field timeout."),
     ("no name", [step(""), step()], "steps.0.name", "This field cannot be blank."),
-    ("a number as name", [step() | {"name": 7}], "steps.0.name", "text, in quotes, expected, found 7"),
-    ("a name twice", [step("a"), step("A")], "steps.1.name", "another step has this name already."),
+    ("a number as name", [step() | {"name": 7}], "steps.0.name", "expected text in quotes, found 7"),
+    ("a name twice", [step("a"), step("A")], "steps.1.name", "another step already has this name."),
     (
         "only after a failure, beside the first",
         [step("work"), step("tell", run_if="failure"), step("later", 4)],
@@ -123,13 +128,13 @@ def test_the_edges_are_allowed() -> None:
 POLICIES: list[tuple[str, dict[str, Any], str, str]] = [
     ("unknown", {"on_failure": "shrug"}, "on_failure", "choose one of stop, continue, skip."),
     ("none", {"on_failure": ""}, "on_failure", "cannot be blank"),
-    ("a bool", {"on_failure": True}, "on_failure", "text, in quotes, expected, found true"),
+    ("a bool", {"on_failure": True}, "on_failure", "expected text in quotes, found true"),
     ("1e400 as window", {"catch_up_seconds": 1e400}, "catch_up_seconds", "found Infinity"),
     ("NaN as runs left", {"remaining": float("nan")}, "remaining", "found NaN"),
-    ("1 for yes", {"pause_on_failure": 1}, "pause_on_failure", "true or false expected, found 1"),
+    ("1 for yes", {"pause_on_failure": 1}, "pause_on_failure", "expected true or false, found 1"),
     ("no name", {"name": None}, "name", "cannot be null"),
     ("a list as description", {"description": ["a"]}, "description", "found a list"),
-    ("text as failures", {"failures_to_pause": "1"}, "failures_to_pause", "a whole number expected"),
+    ("text as failures", {"failures_to_pause": "1"}, "failures_to_pause", "expected a whole number"),
 ]
 
 

@@ -55,7 +55,7 @@ class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
 
     @admin.display(description="status")
     def state(self, backfill: Any) -> SafeString:
-        """One whose times are all in the ledger is not done for people while some of them wait."""
+        """Show a backfill as waiting, not done, while some of its occurrences still wait."""
         return badge(
             "waiting" if backfill.status == Backfill.Status.DONE and backfill.waiting else backfill.status
         )
@@ -70,7 +70,7 @@ class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
         words = f"{done:,} of {backfill.total:,}"
         return format_html('<progress max="{}" value="{}"></progress> {}', backfill.total, done, words)
 
-    @admin.display(description="became of them")
+    @admin.display(description="outcomes")
     def became(self, backfill: Backfill) -> str:
         at = backfill.progress()
         counts = (
@@ -78,7 +78,7 @@ class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
             (at.running, "running"),
             (at.waiting, "waiting"),
             (at.not_started, "not started"),
-            (at.passed - at.added, "not wanted"),
+            (at.passed - at.added, "left out"),
         )
         return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing yet"
 
@@ -86,10 +86,11 @@ class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
         zone = backfill.schedule.zone
         return f"{exact(backfill.start_at, zone)} to {exact(backfill.end_at, zone)}"
 
-    @admin.display(description="asked by")
+    @admin.display(description="requested by")
     def who(self, backfill: Backfill) -> str:
         return backfill.initiator_name
 
+    @admin.display(description="requested")
     def asked(self, backfill: Backfill) -> SafeString:
         return moment(backfill.created_at, now=clock.now())
 

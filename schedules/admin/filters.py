@@ -1,4 +1,4 @@
-"""What the lists can be narrowed down by."""
+"""The filters of the admin's lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_CHOICES = 50
 
 
 class StateFilter(admin.SimpleListFilter):
-    """Closed schedules stay for their history; they are shown when asked for."""
+    """Filters by state. Closed schedules are kept for their history and shown only on request."""
 
     title = parameter_name = "state"
     STATES: ClassVar = {
@@ -74,7 +74,7 @@ class TagFilter(admin.SimpleListFilter):
 
 
 class MemoText(Func):
-    """The text of that name. Django's own way takes a name such as 7 for a place in a list."""
+    """The memo text with a given name. Django's own lookup would read a name such as 7 as a list index."""
 
     function = "jsonb_extract_path_text"
 
@@ -87,7 +87,7 @@ class MemoText(Func):
 
 
 class MemoFilter(admin.SimpleListFilter):
-    """There may be as many texts as schedules: one types what to look for."""
+    """Filters by memo. The text is typed in, because there can be as many texts as schedules."""
 
     title = parameter_name = "memo"
     template = "admin/schedules/schedule/_memo_filter.html"
@@ -114,7 +114,7 @@ class MemoFilter(admin.SimpleListFilter):
 
 
 class ScheduleFilter(admin.SimpleListFilter):
-    """All of them where they are few; where they are many, the one that a page of its own led here from."""
+    """Filters by schedule. Offers all open schedules if there are few, otherwise only the chosen one."""
 
     title = "schedule"
     parameter_name = "schedule__id__exact"

@@ -30,7 +30,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     list_filter: ClassVar = [("status", InWords), "source", ScheduleFilter]
     linked_by = ("backfill",)
     search_fields = ("schedule__name",)
-    search_help_text = "The name of a schedule, or part of the name."
+    search_help_text = "Search by the name of a schedule, or part of the name."
     fields = (
         "nominal",
         "schedule_link",
@@ -52,7 +52,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         return rows.defer("execution__plan", "execution__last_result", "schedule__last_result")
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
-        """Schedules are few, their occurrences are not."""
+        """Search the schedules first, because there are far fewer schedules than occurrences."""
         if not (text := search_text(search_term)):
             return queryset, False
         found = Schedule.objects.filter(name__icontains=text).order_by("pk")
@@ -75,12 +75,12 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
 
     @admin.display(description="planned")
     def planned(self, occurrence: Occurrence) -> str:
-        """Where its jitter puts it; a request is planned for when it was made."""
+        """Show the time including jitter, which only automatic occurrences have."""
         if occurrence.planned_at == occurrence.nominal_at or occurrence.source != Occurrence.Source.AUTO:
             return NOTHING
         return on_the_clock(occurrence.planned_at, occurrence.schedule.zone)
 
-    @admin.display(description="fate")
+    @admin.display(description="outcome")
     def state(self, occurrence: Occurrence) -> SafeString:
         return badge(occurrence.status)
 
@@ -93,7 +93,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
 
     @admin.display(description="reason")
     def why(self, occurrence: Occurrence) -> SafeString | str:
-        """In a few words, from this row alone; its page has the whole sentence."""
+        """Show the reason in a few words, from this row alone; the occurrence's page says more."""
         if occurrence.status == Occurrence.Status.PENDING:
             return self._waits_for(occurrence)
         if occurrence.reason == "overlap" and occurrence.blocked_by is not None:
@@ -104,7 +104,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         if occurrence.schedule.is_paused and occurrence.source in Occurrence.AUTOMATIC_SOURCES:
             return "waits: the schedule is paused"
         is_early = occurrence.planned_at > clock.now()
-        return "waits for its jitter" if is_early else "waits for its turn"
+        return "delayed by jitter" if is_early else "waits for its turn"
 
     @admin.display(description="why")
     def sentence(self, occurrence: Occurrence) -> str:
@@ -134,11 +134,11 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     def initiator(self, occurrence: Occurrence) -> str:
         return f"{occurrence.initiator_name} ({occurrence.initiator_type.replace('_', ' ')})"
 
-    @admin.display(description="that time")
+    @admin.display(description="explanation")
     def all_of_that_time(self, occurrence: Occurrence) -> SafeString:
         query = urlencode({"at": named_time(occurrence.nominal_at)})
         url = f"{reverse('admin:schedules_schedule_why', args=[occurrence.schedule_id])}?{query}"
-        return format_html('<a href="{}">All details</a>', url)
+        return format_html('<a href="{}">All about this time</a>', url)
 
 
 def _execution_link(pk: int) -> SafeString:

@@ -34,7 +34,7 @@ from .step import StepInline, can_change, settings_view
 
 LONGEST_SPEC = 150
 USUAL_POLICY = Schedule._meta.get_field("on_failure").get_default()
-# What is rarely used is folded away, unless it is used.
+# Fieldsets that are rarely needed are collapsed, unless the schedule uses them.
 RARE = {
     "Calendars, jitter and changing clocks": ("calendars", "jitter", "dst"),
     "Failures, limits and notes": ("remaining", "memo", "pause_on_failure", "on_failure"),
@@ -101,11 +101,11 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
         shown = [(title, fields | {"classes": _classes(title, obj)}) for title, fields in self.fieldsets]
         if obj is None:
             first = ("run_at_once",) if request.user.has_perm(permissions.RUN) else ()
-            shown.append(("At first", {"fields": ("paused", "note", *first)}))
+            shown.append(("When created", {"fields": ("paused", "note", *first)}))
         return shown
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
-        """`save_related` saves schedule and steps as one."""
+        """Do nothing: `save_related` saves the schedule and its steps together."""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         schedule, steps = form.instance, formsets[0].steps
@@ -165,12 +165,12 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
             told.append(f"if a step fails: {schedule.on_failure}")
         if schedule.pause_on_failure:
             failures, among = schedule.failures_to_pause, schedule.failures_among
-            told.append(f"pauses itself when {failures} of the last {among} executions failed")
+            told.append(f"pauses itself when {failures} of the last {among} executions fail")
         return " · ".join([schedule.get_overlap_display(), *told])
 
     @admin.display(description="when")
     def rules(self, schedule: Schedule) -> SafeString:
-        """Show the rules that are set, as the form has them."""
+        """Show the rules that are set, written as in the form."""
         texts = to_text(schedule.spec, schedule.calendars)
         given = [(name.replace("_", " "), text) for name, text in texts.items() if text]
         return format_html_join("", "<b>{}</b><pre>{}</pre>", given)
@@ -235,7 +235,7 @@ def _define(request: HttpRequest, form: Any, steps: list[dict[str, Any]]) -> Sch
         steps=steps,
         paused=form.cleaned_data["paused"],
         note=form.cleaned_data["note"],
-        # A form takes also what its page does not show.
+        # A request can contain fields that its page does not show.
         run_at_once=form.cleaned_data["run_at_once"] and request.user.has_perm(permissions.RUN),
         may=request.user.has_perm,
         initiator=initiator_of(request),
@@ -244,7 +244,7 @@ def _define(request: HttpRequest, form: Any, steps: list[dict[str, Any]]) -> Sch
 
 
 def _edit(request: HttpRequest, schedule: Schedule, form: Any, steps: list[dict[str, Any]]) -> None:
-    current = Schedule.objects.get(pk=schedule.pk)  # the form has changed the other one
+    current = Schedule.objects.get(pk=schedule.pk)  # the form has changed the given instance
     current.edit(
         token=form.cleaned_data["version"],
         changes=form.definition,

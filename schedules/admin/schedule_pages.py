@@ -1,4 +1,4 @@
-"""What the admin shows of a schedule besides its form; and the pages that pause or resume all of them."""
+"""The admin pages of a schedule besides its form, and the pages that pause or resume all schedules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _notes(schedule: Schedule) -> tuple[str, ...]:
 
 
 def why_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> HttpResponse:
-    """Why it ran at a time, or did not, or whether it will."""
+    """Show why a schedule did or did not run at a time, or whether it will."""
     schedule = _schedule(admin, request, pk)
     form = WhyForm.asked(request, schedule)
     answer = schedule.why(form.cleaned_data["at"], now=clock.now()) if form.is_valid() else None
@@ -58,7 +58,7 @@ def why_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> Http
 
 
 def revisions_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> HttpResponse:
-    """Who changed what, and when; and what differs between any two of them."""
+    """Show who changed what and when, and the differences between any two revisions."""
     schedule = _schedule(admin, request, pk)
     revisions = schedule.revisions()
     page = Paginator(revisions, REVISIONS_PER_PAGE).get_page(request.GET.get("page"))
@@ -97,7 +97,7 @@ def all_view(admin: ModelAdmin[Schedule], request: HttpRequest, name: str) -> Ht
         "title": verb.label,
         "opts": admin.opts,
         "operation": verb,
-        "total": f"{_are(verb.affected().count())} concerned.",
+        "total": f"{_are(verb.affected().count())} affected.",
         "form": form,
         "back": back,
     }

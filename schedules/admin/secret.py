@@ -23,7 +23,7 @@ from text.words import moment
 
 @admin.register(Secret)
 class SecretAdmin(VerbsAdmin[Secret]):
-    """Secrets by name; values are never shown."""
+    """The admin pages of secrets. Values are never shown."""
 
     form = SecretForm
     change_form_template = "admin/schedules/secret/change_form.html"
@@ -79,7 +79,7 @@ class SecretAdmin(VerbsAdmin[Secret]):
 
 
 def _trouble(secret: Secret) -> str:
-    """Why steps that refer to it would fail here."""
+    """Return why steps that use the secret would fail on this host, or an empty text."""
     try:
         Secret.objects.reveal([secret.name])
     except VaultError as error:

@@ -24,7 +24,7 @@ DATES_SHOWN = 400
 
 @admin.register(SharedCalendar)
 class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
-    """What schedules leave out, in one place for all of them."""
+    """The admin pages of shared calendars."""
 
     form = CalendarForm
     change_form_template = "admin/schedules/sharedcalendar/change_form.html"
@@ -52,7 +52,7 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
         by, now = initiator_of(request), clock.now()
         try:
             if change:
-                # The form has changed the other one.
+                # The form has changed the given instance.
                 stored = SharedCalendar.objects.get(pk=obj.pk)
                 stored.edit(token=form.cleaned_data["version"], changes=given, initiator=by, now=now)
             else:
@@ -69,7 +69,7 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         if calendar := context.get("original"):
-            calendar = SharedCalendar.objects.get(pk=calendar.pk)  # a form may have changed the other one
+            calendar = SharedCalendar.objects.get(pk=calendar.pk)  # a form may have changed the instance
             year = clock.now().year
             context["sentence"] = calendar.describe()
             can_see = request.user.has_perm("schedules.view_schedule")
@@ -79,7 +79,7 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
             ]
         return super().render_change_form(request, context, *args, **kwargs)
 
-    @admin.display(description="leaves out")
+    @admin.display(description="excludes")
     def sentence(self, calendar: SharedCalendar) -> str:
         return calendar.describe()
 
@@ -87,6 +87,6 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
     def users(self, calendar: Any) -> str:
         return counted(calendar.users, "schedule") if calendar.users else "no schedule"
 
-    @admin.display(description="left out")
+    @admin.display(description="excluded")
     def rules(self, calendar: SharedCalendar) -> SafeString:
         return format_html("<pre>{}</pre>", exclusions_to_text(calendar.excluded))

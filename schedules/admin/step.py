@@ -24,7 +24,7 @@ else:
     StackedInline = admin.StackedInline
 
 
-# How a task runs, as steps and templates have it.
+# The fields that say how a task runs, for steps and templates.
 POLICIES: Any = (
     (
         "Timeout, retries and failures",
@@ -79,7 +79,7 @@ class StepInline(StackedInline):
 
     @admin.display(description="overrides")
     def overridden(self, step: Step) -> SafeString:
-        """Show what the step says instead of its template."""
+        """Show the fields in which the step overrides its template."""
         own = {name: value for name, value in step.overrides.items() if name != "template"}
         return format_html("<pre>{}</pre>", json.dumps(own, indent=2, ensure_ascii=False) if own else "")
 
@@ -109,7 +109,7 @@ class StepInline(StackedInline):
 
 
 def settings_view(admin: ModelAdmin[Any], request: HttpRequest, form: type[TaskForm]) -> HttpResponse:
-    """Show the settings of what is chosen in a form that is being filled in."""
+    """Show the settings of the step type or template that is chosen in a form being filled in."""
     if not (admin.has_add_permission(request) or admin.has_change_permission(request)):
         raise PermissionDenied
     prefix = request.POST.get("prefix") or None

@@ -28,7 +28,7 @@ from .step import POLICIES, settings_view
 
 @admin.register(TaskTemplate)
 class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
-    """What steps that are alike have in common."""
+    """The admin pages of task templates."""
 
     form = TemplateForm
     change_form_template = "admin/schedules/tasktemplate/change_form.html"
@@ -72,7 +72,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
         }
         try:
             if change:
-                # The form has changed the other one.
+                # The form has changed the given instance.
                 stored = TaskTemplate.objects.get(pk=obj.pk)
                 stored.edit(token=form.cleaned_data["version"], changes=given, **by)
             else:
@@ -86,7 +86,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         if original := context.get("original"):
-            template = TaskTemplate.objects.get(pk=original.pk)  # a form may have changed the other one
+            template = TaskTemplate.objects.get(pk=original.pk)  # a form may have changed the instance
             context["stored"] = template
             can_see = request.user.has_perm("schedules.view_schedule")
             context["uses"] = uses(template) if can_see else None

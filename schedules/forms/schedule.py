@@ -28,19 +28,19 @@ DURATIONS = {
     "timeout_seconds": "Timeout",
     "deadline_seconds": "Deadline",
 }
-BOUND_HELP = "On the clock of the time zone."
+BOUND_HELP = "In the schedule's time zone."
 DST_LABELS = {
-    "cron": "As cron does: a fixed time in the gap moves to its end, one in the fold happens once",
-    "literal": "Literally: a time in the gap is left out, one in the fold happens twice",
+    "cron": "As in cron: a fixed time that is skipped runs after the gap, one that is repeated runs once",
+    "literal": "Literally: a time that is skipped does not run, one that is repeated runs twice",
 }
 
 DST_CHOICES = [(mode, DST_LABELS[mode]) for mode in DST_MODES]
 
 
 class ScheduleFields(VerbForm, ScheduleModelForm):
-    """What a schedule has beside its rules, exclusions and steps. The page and the admin add their own."""
+    """The fields of a schedule other than its rules, exclusions and steps, which page and admin add."""
 
-    tags = Tags(required=False, help_text="Separated by commas. The list can be filtered by tags.")
+    tags = Tags(required=False, help_text="Separated by commas. Schedules can be filtered by tag.")
     memo = Memo(required=False, help_text="One per line, such as “owner: Ada”.")
     topics = Tags(
         label="On events of",
@@ -60,7 +60,7 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
     end_at = line("Not after", help=BOUND_HELP, example="2027-03-31 or 2027-03-31 18:00", max_length=100)
     jitter = line(
         "Jitter",
-        help="Delays each run by up to this much, to spread load. Each time keeps its own delay.",
+        help="Delays each run by up to this duration, to spread the load. The delay of a time never changes.",
         example="5m",
         max_length=100,
     )
@@ -72,9 +72,9 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
     )
     note = line("Pause note", code=False, max_length=1000)
     run_at_once = forms.BooleanField(
-        label="First run at once",
+        label="Run once immediately",
         required=False,
-        help_text="As soon as the schedule is saved, also if it starts paused.",
+        help_text="Starts a run as soon as the schedule is saved, even if it starts paused.",
     )
 
     class Meta:
@@ -108,12 +108,12 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
         if "on_failure" in self.fields:
             _offer(self, "on_failure", list(registry.failure_policies.items()))
         if "remaining" in self.fields:
-            # Runs left move by themselves: the shown value has to come back to tell whether it was changed.
+            # The number of runs left changes by itself: the shown value is sent back, to detect an edit.
             self.fields["remaining"].show_hidden_initial = True
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What was typed, of `Schedule.EDITABLE`."""
+        """Return what was typed in the fields of `Schedule.EDITABLE`."""
         names = set(Schedule.EDITABLE) & self.cleaned_data.keys()
         if "remaining" not in self.changed_data:
             names -= {"remaining"}
@@ -127,13 +127,13 @@ class ScheduleForm(ScheduleFields):
         rows=3,
         help_text="One per line: <code>at 09:00, 12:30 on mon-fri</code>, or "
         "<code>every 25m from 09:00 until 17:30 on mon,wed</code>. Without weekdays: every day. "
-        "What follows “ #” is a comment: it is written anew each time, and says what the line means.",
+        "Text after “ #” is a comment that says what the line means; it is updated automatically.",
     )
     cron = Lines(
         rows=3,
         help_text="One expression per line: minute, hour, day of month, month, day of week, such as "
-        "<code>0 3 * * mon-fri</code>; a sixth field is the year, with seven the first is the second. "
-        "Or @hourly, @daily, @weekly, @monthly, @yearly, <code>@every 90m/5m</code>.",
+        "<code>0 3 * * mon-fri</code>. A sixth field is the year; with seven fields, the first is the "
+        "second. Or use @hourly, @daily, @weekly, @monthly, @yearly, <code>@every 90m/5m</code>.",
     )
     every = Lines(
         help_text="One interval per line, such as <code>90s</code>, <code>15m</code>, <code>1h30m</code>; "
@@ -141,8 +141,8 @@ class ScheduleForm(ScheduleFields):
     )
     at = Lines(
         label="Once, at",
-        help_text="One time per line, on the clock of the time zone, such as <code>2026-12-01 09:00</code>, "
-        "or with an offset of its own: <code>2026-12-01T09:00:00Z</code>.",
+        help_text="One time per line, in the schedule's time zone, such as <code>2026-12-01 09:00</code>, "
+        "or with a UTC offset: <code>2026-12-01T09:00:00Z</code>.",
     )
     exclude = Lines(
         rows=3,
@@ -153,10 +153,10 @@ class ScheduleForm(ScheduleFields):
     )
     structured = Lines(
         label="Calendars",
-        help_text="One per line, each field by its name: <code>hour: 9-17, minute: 0,30, day_of_month: 1-7, "
+        help_text="One per line, with named fields: <code>hour: 9-17, minute: 0,30, day_of_month: 1-7, "
         "day_of_week: mon</code>. Fields: second, minute, hour (0 if not named), day_of_month, month, year, "
         "day_of_week (any). Unlike in cron, both day fields have to match. "
-        'A <code>comment: "…"</code> at the end stays.',
+        'A line can end with <code>comment: "…"</code>, which is kept.',
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
@@ -192,7 +192,7 @@ class ScheduleForm(ScheduleFields):
 
 
 def _offer(form: forms.ModelForm[Any], name: str, choices: list[tuple[str, str]]) -> None:
-    """Offer what is registered, and what is chosen even if it is not registered any more."""
+    """Offer the registered choices, and the current one even if it is no longer registered."""
     current = form[name].value()
     if current and current not in dict(choices):
         choices = [*choices, (current, f"{current} (not installed)")]
@@ -200,5 +200,5 @@ def _offer(form: forms.ModelForm[Any], name: str, choices: list[tuple[str, str]]
 
 
 def _field_of(name: str) -> str:
-    """Return the form's field for a part of the spec; the model has another use for the name `calendars`."""
+    """Return the form's field for a part of the spec; the model uses the name `calendars` differently."""
     return "structured" if name == "calendars" else name

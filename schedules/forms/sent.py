@@ -1,4 +1,4 @@
-"""Forms as a browser sends them."""
+"""The data that a browser sends for a form."""
 
 from __future__ import annotations
 

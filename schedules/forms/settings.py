@@ -13,7 +13,7 @@ from schedules.models.template import same_json
 from schedules.registry import StepField, StepKind
 
 PREFIX = "config-"
-# Both ways are read: see ListSetting and MappingSetting.
+# Both forms can be read: see ListSetting and MappingSetting.
 FORMATS = {
     "list": "one entry per line, or a JSON list",
     "mapping": "one “name: value” per line, or a JSON object",
@@ -26,7 +26,7 @@ QUIET = {"autocomplete": "off", "spellcheck": "false"}
 class TextSetting(forms.CharField):
     """A setting that is typed as text; None if it is empty.
 
-    Text that is not a value of the right kind stays text: the step type says what it expects instead.
+    Text that is not a value of the right kind stays text, and the step type reports what it expects.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -37,7 +37,7 @@ class TextSetting(forms.CharField):
         return self.read(text) if text.strip() else None
 
     def run_validators(self, value: Any) -> None:
-        """Leave it to the step type: the validators of a CharField expect text."""
+        """Skip the validators of CharField, which expect text; the step type checks the value."""
 
     def prepare_value(self, value: Any) -> Any:
         return value if value is None or isinstance(value, str) else self.write(value)
@@ -49,7 +49,7 @@ class TextSetting(forms.CharField):
         return _json(value)
 
     def can_write(self, value: Any) -> bool:
-        """Tell whether the widget gives the value back as it is."""
+        """Return whether the widget sends the value back unchanged."""
         if not isinstance(value, str):
             return value is None
         return "\r" not in value if isinstance(self.widget, forms.Textarea) else value.isprintable()
@@ -71,7 +71,7 @@ class NumberSetting(TextSetting):
 
 
 class LinesSetting(TextSetting):
-    """Several entries. `text_only`: an entry is text even if it looks like a number."""
+    """A setting with several entries. With `text_only`, an entry is text even if it looks like a number."""
 
     kind: type
 
@@ -104,7 +104,7 @@ class LinesSetting(TextSetting):
         return text if loaded is None and text != "null" else loaded
 
     def _line(self, value: object) -> str:
-        """Return text as it is, unless it would be read as something else."""
+        """Return text unchanged, unless it would be read as something else; return other values as JSON."""
         return value if isinstance(value, str) and self._entry(value) == value else _json(value)
 
 
@@ -122,7 +122,7 @@ class MappingSetting(LinesSetting):
     kind = dict
 
     def read_lines(self, text: str) -> Any:
-        """Return text as it is if a line has no colon, or a name comes twice."""
+        """Return a mapping, or the text unchanged if a line has no colon or a name occurs twice."""
         pairs = [each.partition(":") for each in text.splitlines() if each.strip()]
         if not all(colon for _, colon, _ in pairs) or len({name.strip() for name, *_ in pairs}) < len(pairs):
             return text
@@ -138,7 +138,7 @@ def fields_of(kind: StepKind) -> dict[str, forms.Field]:
 
 
 def can_show(kind: StepKind, config: object) -> bool:
-    """Tell whether the fields give the config back as it is; else it is shown as JSON."""
+    """Return whether the fields send the config back unchanged; otherwise it is shown as JSON."""
     fields = fields_of(kind)
     if not isinstance(config, Mapping) or any(f"{PREFIX}{name}" not in fields for name in config):
         return False
@@ -148,14 +148,14 @@ def can_show(kind: StepKind, config: object) -> bool:
 def _gives_back(field: forms.Field, value: Any) -> bool:
     if not isinstance(field, TextSetting):
         return value is None or isinstance(value, bool)
-    # What is empty means the same in every way it can be written.
+    # All empty values mean the same.
     return field.can_write(value) and same_json(
         field.to_python(field.prepare_value(value)) or None, value or None
     )
 
 
 def _field(setting: StepField) -> forms.Field:
-    # An admin page knows the widths by these classes.
+    # Admin pages set the width of fields by these classes.
     line = forms.TextInput(attrs={**QUIET, "class": "code vTextField"})
     lines = forms.Textarea(attrs={**QUIET, "class": "code vLargeTextField", "rows": 3})
     shown: dict[str, Any] = {"label": setting.label, "help_text": _help(setting), "initial": setting.default}
@@ -195,7 +195,7 @@ def _sentence(text: str) -> str:
 
 
 def _loaded(text: str) -> Any:
-    """Return what the JSON says; None if it is not JSON."""
+    """Return the value of JSON text; None if the text is not JSON."""
     try:
         return strict_json.loads(text)
     except ValueError:

@@ -20,7 +20,7 @@ from . import weekdays
 Initial = dict[str, Any]
 RULES, EXCLUDE = "rules", "exclude"
 RULE_LISTS = ("patterns", "cron", "calendars", "every", "at")
-COMMENT = "Shown to people who ask why nothing ran."
+COMMENT = "Shown in explanations of why the schedule did not run."
 LABELS = {key: key.replace("_", " ").capitalize() for key in KEYS}
 CRON_EXAMPLES = (
     ("*/15 * * * *", "every 15 minutes"),
@@ -59,7 +59,7 @@ def hidden() -> forms.CharField:
 
 
 class SpecItemForm(forms.Form):
-    """One rule or exclusion. The fields are not checked one by one: `Spec.parse` checks what they say."""
+    """A rule or exclusion. The fields are not checked individually: `Spec.parse` checks their item."""
 
     use_required_attribute = False
     do_not_call_in_templates = True  # pages list the kinds of forms
@@ -75,11 +75,11 @@ class SpecItemForm(forms.Form):
 
     @classmethod
     def initial_of(cls, item: Any) -> Initial | None:
-        """Return what the fields show of an item of the spec; None if they cannot show the item."""
+        """Return the initial values of the fields for an item of the spec; None if they cannot show it."""
         raise NotImplementedError
 
     def items(self) -> list[object]:
-        """Return what the form adds to its list of the spec."""
+        """Return the items that the form adds to its list in the spec."""
         raise NotImplementedError
 
     @property
@@ -88,24 +88,24 @@ class SpecItemForm(forms.Form):
 
     @property
     def lines(self) -> list[forms.BoundField]:
-        """The fields to type in or to choose from."""
+        """Return the fields to type in or to choose from."""
         return [bound for bound in self.visible_fields() if bound.name not in ("days", "DELETE")]
 
     def add_spec_error(self, message: str) -> None:
-        """Show an error beside the field, if there is only one."""
+        """Show an error beside the field if there is only one, or else above the form."""
         name = self.lines[0].name if len(self.lines) == 1 else None
         self.add_error(name, sentence(message))
 
     def given(self, *names: str) -> dict[str, str]:
-        """Return the fields that are not empty."""
+        """Return the values of these fields that are not empty."""
         return {name: self.cleaned_data[name] for name in names if self.cleaned_data.get(name)}
 
 
 class JSONItemForm(SpecItemForm):
     """A stored item that no other form can show."""
 
-    slug, title = "json", "As it is stored"
-    about = "This cannot be shown in fields."
+    slug, title = "json", "As stored"
+    about = "This item cannot be shown as separate fields."
     text = lines("JSON")
 
     @classmethod
@@ -127,7 +127,7 @@ class RuleForm(SpecItemForm):
 
 
 class DaysForm(RuleForm):
-    """A rule for some days of the week."""
+    """A rule that can be limited to some days of the week."""
 
     days = forms.MultipleChoiceField(
         required=False,
@@ -167,7 +167,7 @@ class WeekForm(DaysForm):
 
 class WindowForm(DaysForm):
     slug, title, spec_list = "window", "Interval in a window", "patterns"
-    about = "At an interval between two times of the day."
+    about = "At an interval between two times of day."
     start: ClassVar = {"every": "30m", "first": "09:00", "last": "17:00"}
     every = line("Every", help="Such as 90s, 25m, 1h30m.", example="25m")
     first = line("From", help="The first time of the day.", example="00:00")
@@ -195,8 +195,8 @@ class CronForm(RuleForm):
     examples = CRON_EXAMPLES
     expression = line(
         "Expression",
-        help="Minute, hour, day of month, month, day of week; a sixth field is the year, of seven the first "
-        "is the second.",
+        help="Minute, hour, day of month, month, day of week. A sixth field is the year; with seven fields, "
+        "the first is the second.",
         example="0 3 * * mon-fri",
     )
 
@@ -249,11 +249,11 @@ class IntervalForm(RuleForm):
 
 class OnceForm(RuleForm):
     slug, title, spec_list = "once", "Once", "at"
-    about = "At single moments."
+    about = "At individual moments."
     times = lines(
         "Moments",
-        help="One per line, on the clock of the time zone, such as 2026-12-01 09:00, or with an offset of "
-        "its own, such as 2026-12-01T09:00:00Z.",
+        help="One per line, in the schedule's time zone, such as 2026-12-01 09:00, or with a UTC offset, "
+        "such as 2026-12-01T09:00:00Z.",
         example="2026-12-01 09:00",
     )
 
@@ -305,13 +305,13 @@ class ExclusionForm(SpecItemForm):
 
 class SharedCalendarForm(ExclusionForm):
     slug, title = "shared", "A shared calendar"
-    about = "All dates of a shared calendar, also those that are added later."
+    about = "All dates of a shared calendar, including dates that are added later."
     keys: ClassVar = {"calendar": "calendar"}
     needed = ("calendar",)
     calendar = forms.CharField(label="Calendar", required=False, widget=forms.Select)
 
     def offer(self, names: Sequence[str]) -> None:
-        """Offer these calendars, and the chosen one even if it is gone."""
+        """Offer these calendars, and the chosen one even if it no longer exists."""
         current = str(self["calendar"].value() or "")
         missing = [] if not current or current in names else [(current, f"{current} (not found)")]
         widget = self.fields["calendar"].widget
@@ -334,9 +334,9 @@ class HolidaysForm(ExclusionForm):
 
 class DatesForm(ExclusionForm):
     slug, title = "dates", "Dates"
-    about = "One day, or all days from one to another."
+    about = "One day, or all days from one date to another."
     first = line("From", example="2026-12-24")
-    last = line("To", help="Empty: this one day.", example="2027-01-02")
+    last = line("To", help="Empty: one day only.", example="2027-01-02")
     comment = line("Comment", help=COMMENT, code=False)
 
     @classmethod
@@ -353,7 +353,7 @@ class DatesForm(ExclusionForm):
 
 class SpanForm(ExclusionForm):
     slug, title = "between", "A span of time"
-    about = "From one moment to another, on the clock of the time zone."
+    about = "From one moment to another, in the schedule's time zone."
     keys: ClassVar = {"first": "from", "last": "until", "comment": "comment"}
     needed = ("first", "last")
     first = line("From", example="2026-12-01 22:00")
@@ -390,7 +390,7 @@ EXCLUSION_FORMS: Kinds = {
 
 
 def _only_texts(item: Any, names: Iterable[str]) -> dict[str, str] | None:
-    """Return a copy of the item if it holds texts of these names and nothing else."""
+    """Return a copy of the item if it has only these names, with texts as values."""
     is_known = isinstance(item, dict) and bool(item) and item.keys() <= set(names)
     return dict(item) if is_known and _are_texts(item.values()) else None
 

@@ -1,4 +1,4 @@
-"""The forms of a step and of a task template: what runs, with the settings of its type, and how."""
+"""The forms of steps and task templates: what runs, the settings of its type, and how it runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
 
 TYPE, TEMPLATE = "type:", "template:"
 MOST_OFFERED = 500
-# What stays as it is typed, whatever the step runs.
+# The fields that keep what was typed, whatever the step runs.
 PLACE = ("runs", "index", "name", "run_if", "description")
 # How a step runs.
 POLICIES = tuple(name for name in Step.FIELDS if name not in ("index", "name", "step_type", "config"))
@@ -51,9 +51,9 @@ LABELS = {
 }
 HELP_TEXTS = {
     "timeout_seconds": "Such as 90s or 1h30m. Empty: no limit.",
-    "max_retries": "How often the step is tried again after it failed.",
+    "max_retries": "How often the step is tried again after a failure.",
     "retry_seconds": "Such as 10s.",
-    "pool": "Where the step is queued; workers serve pools.",
+    "pool": "The pool in which the step is queued. Workers choose the pools that they serve.",
 }
 Templates = Mapping[str, TaskTemplate]
 
@@ -63,10 +63,10 @@ def _hidden(**kwargs: Any) -> forms.CharField:
 
 
 class TaskForm(VerbForm, AnyModelForm):
-    """What runs, and how: of a step, and of a task template.
+    """What runs and how, for a step or a task template.
 
-    The fields of the settings are those of the step type that is chosen. `drawn_for` says for which choice
-    the page has drawn them: if another one is chosen since, the form is drawn anew with its defaults.
+    The settings fields are those of the chosen step type. `drawn_for` is the choice that the page was drawn
+    for: if another one has been chosen since, the form is drawn again with its defaults.
     """
 
     use_required_attribute = False
@@ -77,11 +77,11 @@ class TaskForm(VerbForm, AnyModelForm):
     retry_on = Words(
         label="Retry only after",
         initial=list,
-        help_text="One per line. Only errors that contain one of these texts are retried. Empty: any.",
+        help_text="One per line. Only errors that contain one of these texts are retried. Empty: all errors.",
     )
     resources = Words(
         initial=list,
-        help_text="One per line, such as connected-system:7. Limits say how many steps may use each at once.",
+        help_text="One per line, such as connected-system:7. Limits say how many tasks can use each at once.",
     )
     drawn_for = _hidden(initial="fields:")
 
@@ -130,7 +130,7 @@ class TaskForm(VerbForm, AnyModelForm):
 
     @property
     def kind(self) -> registry.StepKind | None:
-        """The step type whose settings are shown; None if it is not known here."""
+        """Return the step type whose settings are shown; None if it is not known here."""
         return _kind_of(self.chosen, self.templates)
 
     @property
@@ -143,7 +143,7 @@ class TaskForm(VerbForm, AnyModelForm):
 
     @property
     def leftover(self) -> dict[str, str]:
-        """Settings of a type that was chosen before, which stay in case it is chosen again."""
+        """Return settings of a type that was chosen before, which are kept in case it is chosen again."""
         start = self.add_prefix(settings.PREFIX)
         names = [name for name in self.data if name.startswith(start)]
         known = {bound.html_name for bound in self.settings}
@@ -157,7 +157,7 @@ class TaskForm(VerbForm, AnyModelForm):
         return cleaned
 
     def placed(self, error: FieldError) -> tuple[str | None, str]:
-        """Find the field for an error of the model."""
+        """Return the field for an error of the model, and the message."""
         message = sentence(error.message)
         match error.path:
             case ("config", setting, *_) if self.is_json or f"{settings.PREFIX}{setting}" not in self.fields:
@@ -175,12 +175,12 @@ class TaskForm(VerbForm, AnyModelForm):
         return _drawn_for(self.chosen, as_json=bool(self["as_json"].value()))
 
     def _draw_anew(self, drawn_for: str) -> None:
-        """Fill in the fields of what is chosen now, as if they had been sent."""
+        """Fill in the fields of the current choice, as if they had been sent."""
         way, _, before = drawn_for.partition(":")
         if before == self.chosen:
             self._turn(was_json=way == "json")
         elif TEMPLATE in (before + self.chosen):
-            # What a template says replaces what was typed.
+            # The values of a template replace what was typed.
             self._put({name: value for name, value in self._fresh().items() if name not in PLACE})
         else:
             self._put({"as_json": False, "config": ""})
@@ -212,7 +212,7 @@ class TaskForm(VerbForm, AnyModelForm):
             self._put({"as_json": True})
 
     def _fresh(self) -> dict[str, Any]:
-        """Return what the fields show if nothing is typed."""
+        """Return the values of the fields before anything is typed."""
         if self.template:
             return shown(Step.read({"template": self.template.name}, self.templates))
         return shown(Step(step_type=self.chosen.removeprefix(TYPE)), is_new=True)
@@ -229,7 +229,7 @@ class TaskForm(VerbForm, AnyModelForm):
         put(self.data, {self.add_prefix(name): each for name, each in known.items()})
 
     def _offer(self, offered: Sequence[tuple[str, Any]]) -> None:
-        """Offer also what was chosen when it was still there; the model says what is wrong with it."""
+        """Offer the choices, and the current one even if it no longer exists; the model reports the error."""
         groups = [("", "choose…"), *offered]
         if self.chosen and self.chosen not in {value for _, group in offered for value, _ in group}:
             state = "not active" if self.follows else "not installed"
@@ -256,16 +256,16 @@ class TemplateForm(TaskForm):
         super().__init__(*args, instance=instance, **kwargs)
 
     def placed(self, error: FieldError) -> tuple[str | None, str]:
-        """Find the field for an error: a rule about the whole template is about its name."""
+        """Return the field for an error; an error of the whole template is shown beside its name."""
         return super().placed(error if error.path else error._replace(path=("name",)))
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What was typed, of `TaskTemplate.EDITABLE`."""
+        """Return what was typed in the fields of `TaskTemplate.EDITABLE`."""
         return {name: getattr(self.instance, name) for name in TaskTemplate.EDITABLE}
 
     def _post_clean(self) -> None:
-        """Have the model check the whole, once the fields are right."""
+        """Have the model check the whole template, after the fields are checked."""
         for name in ("name", *TaskTemplate.EDITABLE):
             if name in self.cleaned_data:
                 setattr(self.instance, name, self.cleaned_data[name])
@@ -278,9 +278,9 @@ class TemplateForm(TaskForm):
 
 
 class StepForm(TaskForm):
-    """One step. `own` names what the step says itself, though its template may say the same.
+    """A step. `own` names the fields that the step itself sets, even if its template has the same values.
 
-    A step of a long plan may be folded: `folded` holds the whole step as JSON instead of all other fields.
+    A step of a long plan can be folded: then `folded` holds the whole step as JSON, instead of fields.
     """
 
     nothing_chosen = "Choose a step type or a task template."
@@ -294,7 +294,7 @@ class StepForm(TaskForm):
     def __init__(self, data: Any = None, *args: Any, **kwargs: Any) -> None:
         self.is_folded = bool(data and data.get(f"{kwargs.get('prefix')}-folded"))
         drawn = ("index", "folded") if self.is_folded else self.base_fields.keys() - {"folded"}
-        # Django copies these for each form, which takes its time for hundreds of steps.
+        # Django copies these for each form, which is slow for hundreds of steps.
         self.base_fields = {  # type: ignore[misc]
             name: field for name, field in self.base_fields.items() if name in drawn
         }
@@ -302,7 +302,7 @@ class StepForm(TaskForm):
 
     @property
     def written(self) -> dict[str, Any]:
-        """The step as its model reads it; fields with errors are left out."""
+        """Return the step as its model reads it; fields with errors are left out."""
         cleaned: dict[str, Any] = self.cleaned_data
         place = {name: value for name, value in cleaned.items() if name in ("index", "name")}
         if self.is_folded:
@@ -325,13 +325,13 @@ class StepForm(TaskForm):
         return data_of(StepForm(prefix=self.prefix, initial=initial, templates=self.templates))
 
     def _post_clean(self) -> None:
-        """Leave it to the formset, which has the model check the steps together."""
+        """Do nothing: the formset has the model check all steps together."""
 
     def validate_unique(self) -> None:
         """Do nothing: these steps replace the ones in the database."""
 
     def _differing(self, policies: Mapping[str, Any], config: Any) -> dict[str, Any]:
-        """Return what the step says instead of its template."""
+        """Return the fields in which the step overrides its template."""
         usual = (self.template.merged({}) if self.template else {}) | {"run_if": Step.RunIf.SUCCESS.value}
         own = {
             name: value
@@ -360,9 +360,9 @@ class StepForm(TaskForm):
 
 
 class StepFormSet(StepInlineFormSet):
-    """The steps of a schedule: a list that replaces the old one as a whole, so no form stands for a row."""
+    """The steps of a schedule. They replace the old steps as a whole, so no form stands for a stored row."""
 
-    # What the model said when it was asked to save them.
+    # The errors that the model found when it was asked to save the steps.
     refused: Sequence[FieldError] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -390,7 +390,7 @@ class StepFormSet(StepInlineFormSet):
 
     @property
     def step_forms(self) -> list[StepForm]:
-        """The forms that stand for a step, in the order in which the steps run."""
+        """Return the forms that stand for a step, in the order in which the steps run."""
         steps = [form for form in self.forms if isinstance(form, StepForm) and self._is_step(form)]
         return sorted(steps, key=lambda form: form.cleaned_data.get("index", 0))
 
@@ -399,7 +399,7 @@ class StepFormSet(StepInlineFormSet):
         return [form.written for form in self.step_forms]
 
     def clean(self) -> None:
-        """Show what the model says about each step beside its fields, and about all of them above."""
+        """Show the model's errors about a step beside its fields, and those about all steps above them."""
         if not self.management_form.is_valid():
             return
         forms, whole = self.step_forms, []
@@ -431,7 +431,7 @@ class StepFormSet(StepInlineFormSet):
 
 
 def shown(task: TaskFields, *, is_new: bool = False) -> dict[str, Any]:
-    """Return what the fields show of a step or a template; of a new one, the defaults of its type."""
+    """Return the values of the fields for a step or template; for a new one, the defaults of its type."""
     overrides = task.overrides if isinstance(task, Step) else {}
     template = overrides.get("template", "")
     runs = f"{TEMPLATE}{template}" if template else f"{TYPE}{task.step_type}" if task.step_type else ""
@@ -461,7 +461,7 @@ def _settings_of(kind: registry.StepKind, config: Mapping[str, Any]) -> dict[str
 
 
 def _config_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by their own names; the step type fills in those that are left empty."""
+    """Return the settings by name, without empty ones, which the step type fills in."""
     return {name.removeprefix(settings.PREFIX): value for name, value in values.items() if value is not None}
 
 
@@ -479,7 +479,7 @@ def _kind_of(chosen: str, templates: Templates) -> registry.StepKind | None:
 
 
 def _template_in(folded: str) -> str:
-    """Return the name of the template that a folded step names."""
+    """Return the name of the template that a folded step uses, or an empty text."""
     if '"template"' not in folded:
         return ""
     try:

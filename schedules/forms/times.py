@@ -1,4 +1,4 @@
-"""The forms of a schedule's times: the rules and the exclusions of a spec are two formsets."""
+"""The forms for the times of a schedule: one formset for the rules of a spec, one for its exclusions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .spec_items import (
 CLOCK = ("time_zone", "dst")
 BOUNDS = ("start_at", "end_at", "jitter")
 MOST_OFFERED = 500
-# One more than a spec may have, so that the spec still says that there are too many.
+# One more than a spec may have, so that reading the spec reports that there are too many.
 MOST_FORMS = 1001
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class SpecFormSet(SpecItemFormSet):
 
     @property
     def item_forms(self) -> list[SpecItemForm]:
-        """The forms that were not removed."""
+        """Return the forms that were not removed."""
         self.is_valid()
         return [form for form in self.forms if not form.cleaned_data.get("DELETE")]
 
     @property
     def offered(self) -> list[type[SpecItemForm]]:
-        """The kinds that can be added."""
+        """Return the kinds of items that can be added."""
         return [form for slug, form in self.kinds.items() if slug != JSONItemForm.slug]
 
 
@@ -95,9 +95,9 @@ ExclusionFormSet: Any = forms.formset_factory(ExclusionForm, formset=BaseExclusi
 
 
 class TimesForms:
-    """The rules and exclusions of a schedule; with the clock and the bounds in its form, they are a spec.
+    """The rules and exclusions of a schedule, which make up a spec with the clock and bounds in its form.
 
-    `spec` is None while anything is wrong; `readable` is what can be read so far.
+    `spec` is None if anything is wrong; `readable` is a spec made of the parts that can be read.
     """
 
     def __init__(self, data: Any, form: forms.BaseForm, *, stored: object, now: datetime) -> None:
@@ -109,7 +109,7 @@ class TimesForms:
         self.spec = self.readable if self._is_right(stored, now) else None
 
     def _read(self) -> Spec | None:
-        """Read each part by itself, to tell which one is wrong, then all of them together."""
+        """Read each part separately, to find out which one is wrong, and then all parts together."""
         clock = self._given(CLOCK)
         if not self._parsed(clock, {}, self._add_form_error("time_zone")):
             clock = {}
@@ -151,7 +151,7 @@ class TimesForms:
         return True
 
     def _place(self, error: SpecError) -> None:
-        """Show an error of the whole spec beside the field, or the only rule, that it is about."""
+        """Show an error of the whole spec beside the field that it is about, or beside the only rule."""
         alone = [form for form in self.rules.item_forms if form.spec_list == error.field]
         if error.field in (*CLOCK, *BOUNDS):
             self._add_form_error(error.field)(error.message)
@@ -175,7 +175,7 @@ class TimesForms:
 
 
 def rules_data(spec: object, calendars: Mapping[str, object]) -> Sent:
-    """Return what a browser sends for the rules of a stored spec, also of one that is broken."""
+    """Return what a browser sends for the rules of a stored spec, even if the spec is broken."""
     known = spec if isinstance(spec, Mapping) else {}
     shown = [_rule_initial(name, rule) for name in RULE_LISTS[:-1] for rule in _list(known, name)]
     if known.get("at"):
@@ -207,7 +207,7 @@ def _rule_initial(name: str, rule: object) -> tuple[type[SpecItemForm], Initial]
 
 
 def _initial(kinds: Kinds, item: object) -> tuple[type[SpecItemForm], Initial]:
-    """Return the first form that can show an item, and what it shows; JSON shows all."""
+    """Return the first form that can show an item, with its initial values; the JSON form shows any item."""
     shown = ((form, form.initial_of(item)) for form in kinds.values())
     return next((form, initial) for form, initial in shown if initial is not None)
 

@@ -1,4 +1,4 @@
-"""Days of the week as boxes to tick, and as the text of a spec."""
+"""Days of the week as checkboxes, and as the text of a spec."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ EVERY_DAY = "*"
 
 
 def initial_of(text: str) -> dict[str, Any]:
-    """Return the ticked boxes for a text. `was` keeps the text as it is while the days are the same.
+    """Return the ticked boxes for a text. `was` keeps the original text while the days stay the same.
 
-    What no boxes can say, such as the second Friday, stays text.
+    A text that boxes cannot express, such as the second Friday, stays text.
     """
     days = _days(text)
     if days is None:
@@ -41,7 +41,7 @@ def _days(text: str) -> tuple[int, ...] | None:
 
 
 def _ranges(chosen: tuple[int, ...]) -> list[str]:
-    """Write three and more days in a row as a range: mon-fri."""
+    """Write three or more days in a row as a range: mon-fri."""
     texts = []
     for _, group in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
         days = [DAYS[day] for _, day in group]

@@ -9,7 +9,7 @@ from pathlib import Path
 from django.core.management.base import CommandError
 from django.db import Error, OperationalError, ProgrammingError, connection
 
-WAYS_OUT = "run “manage.py migrate” first, or select another one with JIM_DATA_DIR or DATABASE_URL"
+WAYS_OUT = "run “manage.py migrate” first, or select another database with JIM_DATA_DIR or DATABASE_URL"
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def usable_database(*, is_needed: bool = True) -> Iterator[None]:
 
 
 def require_migrated(table: str) -> None:
-    """Refuse an empty database with a message; an unreachable one is waited for elsewhere."""
+    """Raise CommandError if the database has no tables; an unreachable database is waited for elsewhere."""
     absent = absent_database()
     if not absent:
         try:
@@ -37,13 +37,13 @@ def require_migrated(table: str) -> None:
         finally:
             if not connection.in_atomic_block:
                 connection.close()
-        absent = "" if table in tables else f"{selected_database()} has no tables of JIM yet"
+        absent = "" if table in tables else f"{selected_database()} has no JIM tables yet"
     if absent:
         raise CommandError(f"{absent}: {WAYS_OUT}.", returncode=2)
 
 
 def absent_database() -> str:
-    """Tell whether the SQLite file is missing or empty, without connecting, which would create it."""
+    """Return an error if the SQLite file is missing or empty, without connecting, which would create it."""
     if connection.vendor != "sqlite" or connection.connection is not None:
         return ""
     path = Path(connection.settings_dict["NAME"])
@@ -56,7 +56,7 @@ def absent_database() -> str:
 
 
 def selected_database() -> str:
-    """Name the database, without its password."""
+    """Return a name for the database, without its password."""
     chosen = connection.settings_dict
     if connection.vendor == "sqlite":
         return f"The database {chosen['NAME']}"

@@ -65,7 +65,7 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         blank=True,
                         default=86400,
-                        help_text="How late a missed time may still start. 0: not at all. Empty: no limit.",
+                        help_text="How late a run can still start. 0: late runs do not start. Empty: no limit.",
                         null=True,
                         validators=[django.core.validators.MaxValueValidator(315360000)],
                         verbose_name="catch-up window (seconds)",
@@ -110,7 +110,7 @@ class Migration(migrations.Migration):
                     "pause_on_failure",
                     models.BooleanField(
                         default=False,
-                        help_text="Pause the schedule when this many of its last executions failed.",
+                        help_text="Pause the schedule when too many of its last executions have failed.",
                     ),
                 ),
                 (
@@ -139,7 +139,7 @@ class Migration(migrations.Migration):
                     "remaining",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Each automatic start uses one. At 0, nothing more starts. Empty: no limit.",
+                        help_text="Each automatic run uses up one. At 0, no more automatic runs start. Empty: no limit.",
                         null=True,
                         verbose_name="runs left",
                     ),
@@ -330,7 +330,7 @@ class Migration(migrations.Migration):
                         validators=[
                             django.core.validators.RegexValidator(
                                 "\\A[a-z0-9_-]{1,64}\\Z",
-                                "A name is made of up to 64 lower-case letters, digits, - and _, such as smtp_password.",
+                                "A name can have up to 64 lower-case letters, digits, - and _, such as smtp_password.",
                             )
                         ],
                     ),
@@ -432,7 +432,7 @@ class Migration(migrations.Migration):
                     "max_failed_percent",
                     models.PositiveIntegerField(
                         default=100,
-                        help_text="If more of its items fail, the step completes with errors, which counts as a failure.",
+                        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="failed items allowed (%)",
                     ),
@@ -464,7 +464,7 @@ class Migration(migrations.Migration):
                     "retry_factor",
                     models.FloatField(
                         default=2.0,
-                        help_text="Each delay is the one before, multiplied by this factor.",
+                        help_text="Each delay is the previous delay multiplied by this factor.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10),
@@ -475,7 +475,7 @@ class Migration(migrations.Migration):
                     "retry_cap_seconds",
                     models.PositiveIntegerField(
                         default=600,
-                        help_text="The longest delay, unless the first one is longer.",
+                        help_text="The longest delay between attempts, unless the first delay is longer.",
                         validators=[django.core.validators.MaxValueValidator(604800)],
                     ),
                 ),
@@ -483,7 +483,7 @@ class Migration(migrations.Migration):
                     "retry_jitter",
                     models.PositiveIntegerField(
                         default=0,
-                        help_text="Lengthens each delay at random, by up to this share.",
+                        help_text="Lengthens each delay by a random share, up to this percentage.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="retry jitter (%)",
                     ),
@@ -493,7 +493,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Retry only errors that contain one of these texts, such as the exception. Empty: all.",
+                        help_text="Retry only errors that contain one of these texts, such as an exception name. Empty: all.",
                     ),
                 ),
                 (
@@ -524,7 +524,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="What the step uses, such as “connected-system:7”. Limits say how many may use it at once.",
+                        help_text="Names such as “connected-system:7”. Limits say how many tasks can use each one at once.",
                     ),
                 ),
                 ("name", models.CharField(max_length=200)),
@@ -573,7 +573,7 @@ class Migration(migrations.Migration):
                     "max_failed_percent",
                     models.PositiveIntegerField(
                         default=100,
-                        help_text="If more of its items fail, the step completes with errors, which counts as a failure.",
+                        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="failed items allowed (%)",
                     ),
@@ -605,7 +605,7 @@ class Migration(migrations.Migration):
                     "retry_factor",
                     models.FloatField(
                         default=2.0,
-                        help_text="Each delay is the one before, multiplied by this factor.",
+                        help_text="Each delay is the previous delay multiplied by this factor.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10),
@@ -616,7 +616,7 @@ class Migration(migrations.Migration):
                     "retry_cap_seconds",
                     models.PositiveIntegerField(
                         default=600,
-                        help_text="The longest delay, unless the first one is longer.",
+                        help_text="The longest delay between attempts, unless the first delay is longer.",
                         validators=[django.core.validators.MaxValueValidator(604800)],
                     ),
                 ),
@@ -624,7 +624,7 @@ class Migration(migrations.Migration):
                     "retry_jitter",
                     models.PositiveIntegerField(
                         default=0,
-                        help_text="Lengthens each delay at random, by up to this share.",
+                        help_text="Lengthens each delay by a random share, up to this percentage.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="retry jitter (%)",
                     ),
@@ -634,7 +634,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Retry only errors that contain one of these texts, such as the exception. Empty: all.",
+                        help_text="Retry only errors that contain one of these texts, such as an exception name. Empty: all.",
                     ),
                 ),
                 (
@@ -665,7 +665,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="What the step uses, such as “connected-system:7”. Limits say how many may use it at once.",
+                        help_text="Names such as “connected-system:7”. Limits say how many tasks can use each one at once.",
                     ),
                 ),
                 (
@@ -749,7 +749,7 @@ class Migration(migrations.Migration):
                     "kept_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="Since when the catch-up window no longer applies, however long the occurrence waits.",
+                        help_text="When the catch-up window ceased to apply. The occurrence can then wait indefinitely.",
                         null=True,
                     ),
                 ),

@@ -1,4 +1,4 @@
-"""Backfills: the times of a past range, counted on request and turned into occurrences slice by slice."""
+"""Backfills: the times of a past range, counted when requested and turned into occurrences slice by slice."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ HOUR = timedelta(hours=1)
 USUAL_WHICH = "missing"
 USUAL_OVERLAP = Overlap.BUFFER_ALL
 
-WAITING = "waiting already"
-EXECUTED = "executed already"
+WAITING = "already waiting"
+EXECUTED = "already executed"
 NEVER_EXECUTED = "never executed"
-NOT_FAILED = "not failed at last"
-FORGOTTEN = "too long ago to be known"
+NOT_FAILED = "did not fail last time"
+FORGOTTEN = "older than the history"
 
 
 @dataclass
@@ -68,7 +68,9 @@ class Survey:
 
     def refuse_if_empty(self) -> None:
         if not self.total:
-            raise ValidationError({"end_at": "The schedule has no time in this range: choose another range."})
+            raise ValidationError(
+                {"end_at": "The schedule has no times in this range: choose another range."}
+            )
         if not self.chosen:
             why = listed([f"{count:,} {reason}" for reason, count in sorted(self.left_out.items())])
             raise ValidationError({"which": f"None of {counted(self.total, 'time')} would start: {why}."})
@@ -163,7 +165,7 @@ class Backfill(models.Model):
         return Spec.parse(self.spec, self.calendars)
 
     def generate(self, now: datetime) -> int:
-        """Turn one slice of times into occurrences; return 0 also if another process locks the schedule."""
+        """Turn one slice of times into occurrences; return 0 if another process has locked the schedule."""
         with transaction.atomic():
             schedule = Schedule.objects.lock(skip_locked=True).filter(pk=self.schedule_id).first()
             current = Backfill.objects.due(now).filter(pk=self.pk).first() if schedule else None
@@ -173,9 +175,9 @@ class Backfill(models.Model):
             return current._add_slice(now)
 
     def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Cancel all that has not started; return False if nothing was left to cancel.
+        """Cancel everything that has not started; return False if nothing was left to cancel.
 
-        Executions that run continue. A backfill that is done may still have many waiting occurrences.
+        Running executions continue. A backfill that is done can still have many waiting occurrences.
         """
         with transaction.atomic():
             schedule = Schedule.objects.lock().get(pk=self.schedule_id)
@@ -198,7 +200,7 @@ class Backfill(models.Model):
         return True
 
     def progress(self, *, running: int | None = None) -> Progress:
-        """Count what became of the times; `running` is the number of open executions, if it is known."""
+        """Count the times by outcome; `running` is the number of open executions, if it is known."""
         statuses = self.occurrences.order_by().values_list("status").annotate(Count("pk"))
         counts: Counter[str] = Counter(dict(statuses))
         waiting, started = counts.pop("pending", 0), counts.pop("started", 0)
@@ -226,12 +228,12 @@ class Backfill(models.Model):
             raise ValidationError({"start_at": self._unknown_words()})
 
     def _unknown_words(self) -> str:
-        """Say from when the history is known, rounded up so that the start stays valid for a while."""
+        """Return the error for a start that is too early; the suggested start is rounded up to stay valid."""
         whole_hour = known_since(self.created_at).replace(minute=0, second=0, microsecond=0) + HOUR
         kept, zone = counted(settings.JIM_RETENTION_DAYS, "day"), self.schedule.zone
         return (
-            f"The history is kept for {kept}: choose a start from "
-            f"{on_the_clock(whole_hour, zone)} {zone} on, or “{self.Which.ALL.label}”."
+            f"The history is kept for {kept}: choose a start of "
+            f"{on_the_clock(whole_hour, zone)} {zone} or later, or “{self.Which.ALL.label}”."
         )
 
     @classmethod
@@ -254,17 +256,17 @@ class Backfill(models.Model):
         except SpecError as error:
             raise self._broken(error) from error
         if is_manual:
-            raise Refused(f"“{self.schedule}” has no times of its own: it only runs when started by hand.")
+            raise Refused(f"“{self.schedule}” has no times of its own: it runs only when started by hand.")
 
     def _refuse_if_closed(self) -> None:
         if self.schedule.status == Schedule.Status.CLOSED:
-            raise Refused(f"“{self.schedule}” is closed: it cannot be run any more.")
+            raise Refused(f"“{self.schedule}” is closed: it can no longer be run.")
 
     def _broken(self, error: SpecError) -> Refused:
         return Refused(f"The spec of “{self.schedule}” is broken: {error}")
 
     def survey(self, *, limit: int) -> Survey:
-        """Survey the range slice by slice, so that memory stays flat; nothing is locked."""
+        """Survey the range slice by slice, so that memory use stays constant; nothing is locked."""
         survey = Survey()
         try:
             for times in self._slices():
@@ -283,13 +285,13 @@ class Backfill(models.Model):
             after = times[-1]
 
     def _refuse_so_many(self, count: int, *, until: datetime) -> None:
-        """Refuse with an estimate: counting to the end could take hours."""
+        """Refuse the range with an estimate, because counting all of its times could take hours."""
         estimate = count * ((self.end_at - self.start_at) / (until - self.start_at))
         thousands = math.ceil(estimate / 1_000)
         raise ValidationError(
             {
-                "end_at": f"About {thousands:,},000 times are too many at once: "
-                f"choose a shorter range, with at most {MOST_TIMES:,}."
+                "end_at": f"The range has about {thousands:,},000 times, which is too many: "
+                f"choose a shorter range with at most {MOST_TIMES:,} times."
             }
         )
 
@@ -328,7 +330,7 @@ class Backfill(models.Model):
         return self
 
     def _take_place(self) -> None:
-        """Save under the schedule's lock. Times were counted before, because that may take long."""
+        """Save the backfill with its schedule locked. Its times were counted before, which can take long."""
         self._refuse_if_closed()
         if (self.schedule.spec, self.schedule.calendars) != (self.spec, self.calendars):
             raise Refused(f"The times of “{self.schedule}” have just changed: check them, then try again.")
@@ -349,7 +351,7 @@ class Backfill(models.Model):
         }
 
     def _add_slice(self, now: datetime) -> int:
-        """Add one slice and move the cursor together, so that no time is lost or doubled; needs the lock."""
+        """Add a slice and move the cursor, with the schedule locked, so that no time is lost or repeated."""
         room = self._room()
         size = min(room, settings.JIM_BACKFILL_SLICE)
         if size <= 0:
@@ -377,7 +379,7 @@ class Backfill(models.Model):
         Backfill.objects.open().filter(pk=self.pk).update(**fields)
 
     def _room(self) -> int:
-        """Return the free buffer share; the open backfills of a schedule share it equally."""
+        """Return the free part of the buffer share, which the open backfills of a schedule divide equally."""
         share = share_of_schedule()
         held = self.schedule.occurrences.pending().filter(source=Occurrence.Source.BACKFILL)
         counts = held.aggregate(all=Count("pk"), own=Count("pk", filter=Q(backfill=self.pk)))
@@ -386,7 +388,7 @@ class Backfill(models.Model):
         return room
 
     def _choose(self, times: Sequence[datetime], *, now: datetime) -> tuple[list[datetime], list[str]]:
-        """Split times into those to start and the reasons against each of the others."""
+        """Return the times to start, and the reason for each time that does not start."""
         if self.which == self.Which.ALL:
             return list(times), []
         # A long backfill may reach times whose history was deleted after the request.
@@ -409,7 +411,7 @@ class Backfill(models.Model):
         return "" if outcome == "failed" else NOT_FAILED
 
     def _standing(self, times: Sequence[datetime]) -> tuple[set[datetime], dict[datetime, str]]:
-        """Return pending occurrences and outcomes of executions at these times, whatever their source."""
+        """Return the pending times, and the outcomes of executions by time, whatever their source."""
         rows = self.schedule.occurrences.filter(
             nominal_at__in=times, status__in=[Occurrence.Status.PENDING, Occurrence.Status.STARTED]
         )

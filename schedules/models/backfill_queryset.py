@@ -31,7 +31,7 @@ class TimeRange(TypedDict):
 
 
 class BackfillRequest(TimeRange):
-    """What a request for a backfill says; the model has the defaults."""
+    """The contents of a request for a backfill; the model has the defaults."""
 
     overlap: NotRequired[str]
     key: NotRequired[str]
@@ -47,7 +47,7 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.filter(status=self.model.Status.OPEN)
 
     def due(self, now: datetime) -> BackfillQuerySet:
-        """Filter backfills that have room for another slice."""
+        """Filter open backfills that have room for another slice."""
         return self.open().filter(slice_at__lte=now)
 
     def moving(self) -> BackfillQuerySet:
@@ -56,7 +56,7 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.filter(Q(status=self.model.Status.OPEN) | Exists(waiting))
 
     def with_waiting(self) -> BackfillQuerySet:
-        """Annotate the number of waiting occurrences, counted on an index: at most half a buffer."""
+        """Annotate the number of waiting occurrences: at most half a buffer, counted on an index."""
         pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
         waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
         return self.annotate(waiting=waiting, settled=F("passed_count") - waiting).defer("spec", "calendars")
@@ -69,13 +69,13 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         The same key returns the same backfill of a schedule.
         """
         wanted = self.model.draft(schedule, now=now, **asked)
-        # Before the times are counted: the first request may have taken all missing ones.
+        # Checked before the times are counted: the first request may have taken all missing times.
         return wanted.asked_before() or wanted.count(initiator).open()
 
     def counted(
         self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[BackfillRequest]
     ) -> Backfill:
-        """Return an unsaved, counted backfill. Counting may take long: call this outside of transactions."""
+        """Return an unsaved, counted backfill. Counting can take long: call this outside of transactions."""
         return self.model.draft(schedule, now=now, **asked).count(initiator)
 
     def survey(
@@ -85,9 +85,9 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.model.draft(schedule, now=now, **times).survey(limit=limit)
 
     def make_room(self, schedule_ids: Iterable[int], *, now: datetime) -> None:
-        """Let backfills go on whose settled occurrences left room for another slice.
+        """Let backfills continue when settled occurrences have left room for another slice.
 
-        The schedules are locked. Half of the share is still in use then, so work never runs out.
+        The schedules are locked. This happens when half of the share is free, so that work never runs out.
         """
         theirs, params = among("schedule_id", list(schedule_ids))
         widened = write(

@@ -60,7 +60,7 @@ class Definition(StrictlyTyped):
         blank=True,
         default=86_400,
         validators=[MaxValueValidator(10 * YEAR_SECONDS)],
-        help_text="How late a missed time may still start. 0: not at all. Empty: no limit.",
+        help_text="How late a run can still start. 0: late runs do not start. Empty: no limit.",
     )
     timeout_seconds = models.PositiveIntegerField(
         "timeout (seconds)",
@@ -83,7 +83,7 @@ class Definition(StrictlyTyped):
         help_text="What happens to the later steps.",
     )
     pause_on_failure = models.BooleanField(
-        default=False, help_text="Pause the schedule when this many of its last executions failed."
+        default=False, help_text="Pause the schedule when too many of its last executions have failed."
     )
     failures_to_pause = models.PositiveSmallIntegerField(
         "failures", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
@@ -95,10 +95,10 @@ class Definition(StrictlyTyped):
         "runs left",
         null=True,
         blank=True,
-        help_text="Each automatic start uses one. At 0, nothing more starts. Empty: no limit.",
+        help_text="Each automatic run uses up one. At 0, no more automatic runs start. Empty: no limit.",
     )
 
-    # A copy of the exclusions of the shared calendars in the spec, so that a tick reads one row.
+    # A copy of the exclusions of the shared calendars in the spec, so that a tick reads only one row.
     calendars = models.JSONField(default=dict, blank=True, editable=False)
 
     class Meta:

@@ -18,7 +18,7 @@ LONGEST_TEXT = 1_000
 
 
 class Tag(models.Model):
-    """A copy of one entry of `Schedule.tags`, for searches by index."""
+    """A copy of one tag of a schedule, so that searches can use an index."""
 
     schedule = models.ForeignKey(
         "schedules.Schedule", models.CASCADE, related_name="tag_rows", db_index=False
@@ -34,40 +34,42 @@ class Tag(models.Model):
 
 
 def clean_tags(tags: Any) -> Any:
-    """Sort tags and drop duplicates; leave anything but a list of texts to the checks."""
+    """Sort tags and remove duplicates; return anything but a list of texts unchanged, for the checks."""
     if not _are_words(tags):
         return tags
     return sorted({unicodedata.normalize("NFC", tag.strip()) for tag in tags} - {""})
 
 
 def wrong_with_tags(tags: Any) -> str:
-    """Return the error of clean tags, or an empty text."""
+    """Return the error in cleaned tags, or an empty text."""
     if not _are_words(tags):
         return 'Enter a list of tags, such as ["finance", "nightly"].'
     if len(tags) > MOST_TAGS:
-        return f"{len(tags)} tags are too many; at most {MOST_TAGS}."
+        return f"{len(tags)} tags are too many; at most {MOST_TAGS} are allowed."
     if wrong := [tag for tag in tags if len(tag) > LONGEST_TAG or "," in tag or not tag.isprintable()]:
-        allowed = f"at most {LONGEST_TAG} characters, without commas and control characters"
-        return f"{wrong[0][:60]!r} is not a tag: {allowed}."
+        allowed = f"use at most {LONGEST_TAG} characters, without commas or control characters"
+        return f"{wrong[0][:60]!r} is not a valid tag: {allowed}."
     return ""
 
 
 def wrong_with_topics(topics: Any) -> str:
-    """Return the error of a clean list of topics; whether they exist is checked elsewhere."""
+    """Return the error in cleaned topics, or an empty text; whether they exist is checked elsewhere."""
     if not _are_words(topics):
         return 'Enter a list of topics, such as ["orders"].'
-    return f"{len(topics)} topics are too many; at most {MOST_TOPICS}." if len(topics) > MOST_TOPICS else ""
+    if len(topics) > MOST_TOPICS:
+        return f"{len(topics)} topics are too many; at most {MOST_TOPICS} are allowed."
+    return ""
 
 
 def wrong_with_memo(memo: Any) -> str:
-    """Return the error of a memo, or an empty text."""
+    """Return the error in a memo, or an empty text."""
     if not isinstance(memo, dict) or not all(isinstance(text, str) for text in memo.values()):
         return 'Enter names and texts, such as {"owner": "Ada", "ticket": "OPS-7"}.'
     if len(memo) > MOST_ENTRIES:
-        return f"{len(memo)} entries are too many; at most {MOST_ENTRIES}."
+        return f"{len(memo)} entries are too many; at most {MOST_ENTRIES} are allowed."
     for name, text in memo.items():
         if not name.strip() or len(name) > LONGEST_NAME or len(text) > LONGEST_TEXT:
-            allowed = f"a name has 1 to {LONGEST_NAME} characters, its text at most {LONGEST_TEXT:,}"
+            allowed = f"a name can have 1 to {LONGEST_NAME} characters, and its text at most {LONGEST_TEXT:,}"
             return f"{name[:60]!r}: {allowed}."
         if clean_text(name + text) != name + text:
             return f"{name[:60]!r}: remove NUL characters and unpaired surrogates, which cannot be stored."

@@ -1,4 +1,4 @@
-"""Occurrences: the nominal times and requests of schedules, and what became of each."""
+"""Occurrences: the nominal times and requests of schedules, and their outcomes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Overlap(models.TextChoices):
 
 
 class Waiting(NamedTuple):
-    """The facts of an occurrence that the invoker needs; a schedule may have a thousand."""
+    """The part of a pending occurrence that the invoker needs; a schedule can have a thousand of them."""
 
     id: int
     schedule_id: int
@@ -57,7 +57,7 @@ class Waiting(NamedTuple):
         return Initiator(self.initiator_type, self.initiator_id, self.initiator_name)
 
 
-# Times as text: to convert them in the driver takes longer than the rest of a row.
+# Times are read as text: converting them in the driver takes longer than the rest of a row.
 _WAITING = ", ".join(
     {
         "nominal_at": "CAST(nominal_at AS text)",
@@ -69,7 +69,7 @@ _WAITING = ", ".join(
 
 
 class Automatic(NamedTuple):
-    """A nominal time that is not stored yet; a schedule that was down for long has thousands."""
+    """An automatic occurrence that is not stored yet; after a long downtime, there can be thousands."""
 
     schedule: int
     key: str
@@ -118,7 +118,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         notice_missed([(o.schedule, o.nominal_at) for o in occurrences if o.status == "missed"], now=now)
 
     def ask(self, wanted: Occurrence) -> None:
-        """Insert a requested occurrence, much faster than the ORM would save it."""
+        """Insert a requested occurrence, much faster than with the ORM."""
         fields = [field for field in Occurrence._meta.concrete_fields if not field.primary_key]
         row = [getattr(wanted, field.attname) for field in fields]
         [(wanted.pk,)] = insert_each(Occurrence, [field.name for field in fields], [row], returning="id")
@@ -131,22 +131,22 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.filter(source=Occurrence.Source.AUTO)
 
     def asked_for(self) -> OccurrenceQuerySet:
-        """Filter runs by hand and backfills, which a pause does not hold back."""
+        """Filter manual runs and backfills, which a pause does not hold back."""
         return self.exclude(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def unasked_for(self) -> OccurrenceQuerySet:
         return self.filter(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def due(self, now: datetime) -> OccurrenceQuerySet:
-        """Filter what the invoker has to check: not what waits for a pause or a running execution."""
+        """Filter what the invoker has to check, not what waits for a pause or a running execution to end."""
         return self.pending().filter(due_at__lte=now)
 
     def buffered(self) -> OccurrenceQuerySet:
-        """Filter what fills the buffer; backfills have their own share and wait for room."""
+        """Filter the occurrences that fill the buffer, without backfills, which have their own share."""
         return self.pending().exclude(source=Occurrence.Source.BACKFILL)
 
     def crowding(self, schedule_ids: Sequence[int]) -> set[int]:
-        """Return the schedules with more in their buffer than may wait."""
+        """Return the ids of the schedules with more occurrences in their buffer than may wait."""
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
             f"SELECT schedule_id FROM schedules_occurrence WHERE status = 'pending' AND {theirs} "
@@ -164,11 +164,11 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.pending().filter(due_at=None)
 
     def suspend(self) -> int:
-        """Suspend them while their schedule is paused: the invoker ignores them until it is resumed."""
+        """Suspend the occurrences of a paused schedule: the invoker ignores them until it is resumed."""
         return self.pending().unasked_for().update(due_at=None)
 
     def release(self) -> int:
-        """Let the invoker check them again."""
+        """Let the invoker check suspended and blocked occurrences again."""
         return self.held().update(due_at=F("planned_at"))
 
     def settle(self, status: str, *, reason: str, now: datetime) -> int:
@@ -177,7 +177,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def waiting(
         self, schedule_ids: Sequence[int], *, paused: Sequence[int], now: datetime, limit: int
     ) -> list[Waiting]:
-        """Return all that are due, also kept ones; of paused schedules only what was requested."""
+        """Return all due occurrences, including kept ones; for paused schedules, only requested ones."""
         theirs, params = among("schedule_id", schedule_ids)
         held, held_params = among("schedule_id", paused) if paused else ("1 = 0", [])
         rows = fetch(
@@ -190,7 +190,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return [Waiting._make((*row[:4], instant(row[4]), instant(row[5]), *row[6:])) for row in rows]
 
     def settle_each(self, fates: Sequence[tuple[int, str, str, int | None]], *, now: datetime) -> None:
-        """Settle rows of (id, status, reason, blocked_by); equal outcomes are written together."""
+        """Settle rows of (id, status, reason, blocked_by). Rows with equal outcomes are written together."""
         alike: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
         for pk, status, reason, blocked_by in fates:
             alike[status, reason, blocked_by].append(pk)
@@ -211,7 +211,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             update_each(Occurrence, fields, few, where="t.settled_at IS NULL")
 
     def keep(self, blocked: Sequence[tuple[Waiting, int | None]], *, now: datetime) -> None:
-        """Record which execution each one waits for; they are checked again when one has ended."""
+        """Record which execution each occurrence waits for; it is checked again when one has ended."""
         rows = [(o.id, None, instant(o.kept_at or now), "overlap", blocked_by) for o, blocked_by in blocked]
         fields = ("due_at", "kept_at", "reason", "blocked_by")
         update_each(Occurrence, fields, rows, where="t.settled_at IS NULL")
@@ -255,7 +255,7 @@ class Occurrence(models.Model):
     kept_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="Since when the catch-up window no longer applies, however long the occurrence waits.",
+        help_text="When the catch-up window ceased to apply. The occurrence can then wait indefinitely.",
     )
     backfill = models.ForeignKey(
         "schedules.Backfill",
@@ -321,7 +321,7 @@ class Occurrence(models.Model):
         retry_of: int | None = None,
         whole: bool = False,
     ) -> Occurrence:
-        """Return an unsaved run by hand; `at` is its nominal time, by default now."""
+        """Return an unsaved manual run; `at` is its nominal time, by default now."""
         name = f"manual/{key or uuid.uuid4()}"
         occurrence = cls._new(schedule, cls.Source.MANUAL, name, at or now, initiator=initiator, now=now)
         occurrence.planned_at = occurrence.due_at = now
@@ -371,7 +371,7 @@ class Occurrence(models.Model):
         self.blocked_by, self.settled_at = blocked_by, settled_at
 
     def asks_the_same_as(self, other: Occurrence) -> bool:
-        """Tell whether two runs by hand have the same policy and the same time, or both none."""
+        """Return whether two manual runs have the same options and the same time, or both were given none."""
         at_once = self.nominal_at == self.created_at and other.nominal_at == other.created_at
         same = ("overlap", "retry_of", "is_whole")
         is_same = all(getattr(self, name) == getattr(other, name) for name in same)

@@ -12,7 +12,7 @@ MOST_MEANT = 3
 
 
 class Conflict(Exception):
-    """A change based on an outdated version."""
+    """A change that is based on an outdated version."""
 
     def __init__(self, token: int, *, what: str = "schedule") -> None:
         self.token = token
@@ -27,7 +27,7 @@ class KeyReused(Refused):
     """An idempotency key that was used for a different request."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"The key “{key}” was used for another request: use another key.")
+        super().__init__(f"The key “{key}” was already used for another request: use a different key.")
 
 
 def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> Refused:
@@ -35,9 +35,9 @@ def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> 
 
 
 def _advice(name: str, known: Collection[str]) -> str:
-    """Suggest similar names or names with the same beginning; else list some names."""
+    """Suggest similar names or names with the same beginning, or else list some names."""
     if not known:
-        return "none exist yet"
+        return "no schedules exist yet"
     beginnings = {each.casefold()[: len(name)]: each for each in known}
     like = get_close_matches(name.casefold(), beginnings, n=MOST_MEANT, cutoff=0.7)
     if get_close_matches(name.casefold(), [each.casefold() for each in known]) or not like:
@@ -46,7 +46,7 @@ def _advice(name: str, known: Collection[str]) -> str:
 
 
 def named(rows: Sequence[object]) -> str:
-    """List the first names and how many more there are."""
+    """Return the first names, and how many more there are."""
     names = [f"“{row}”" for row in rows[:MOST_NAMED]]
     rest = len(rows) - len(names)
     return ", ".join(names) + (f" and {rest:,} more" if rest else "")

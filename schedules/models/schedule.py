@@ -117,11 +117,11 @@ class Schedule(Timetable):
 
     @property
     def failures_recently(self) -> int:
-        """Count failures among the last executions that matter for a pause."""
+        """Return the number of failures among the last executions, as far back as counts for a pause."""
         return self.recent_outcomes[: self.failures_among].count("f")
 
     def definition(self) -> dict[str, Any]:
-        """Return the definition as JSON, as it is recorded and compared with each change."""
+        """Return the definition as values for JSON, as it is recorded and compared with each change."""
         steps = [step.written() for step in self.steps.all()] if self.pk else []
         return {name: getattr(self, name) for name in self.DEFINITION} | {"steps": steps}
 
@@ -135,10 +135,10 @@ class Schedule(Timetable):
         steps: Sequence[Mapping[str, Any]] | None = None,
         may: permissions.May = permissions.anything,
     ) -> bool:
-        """Change the definition; what is pending, queued or running stays as it was.
+        """Change the definition. Occurrences and executions that exist already are kept.
 
-        Return False if nothing differs: what is saved as it was has not been edited. Steps that are new need
-        the permissions that `may` is asked for.
+        Return False if nothing differs, because saving without a change is not an edit. New steps need the
+        permissions that `may` checks.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -147,7 +147,7 @@ class Schedule(Timetable):
             templates = TaskTemplate.objects.lock_needed_by(steps, schedule=self)
             self._take(None)
             if steps is not None:
-                # Before all other checks: these tell about secrets, which not everyone may know of.
+                # Before all other checks: these reveal which secrets exist, which not everyone may know.
                 stored = [step.as_json() for step in self.steps.all()]
                 permissions.check_writer(as_they_run(steps, templates), may, before=stored)
             before, wanted = self._editable(), self._with(changes)
@@ -186,7 +186,7 @@ class Schedule(Timetable):
         return [step.written() for step in made]
 
     def _become(self, wanted: Schedule, *, now: datetime) -> str:
-        """Store a checked definition; return a note about times that are not recorded."""
+        """Take over a checked definition; return a note about times that are not recorded."""
         names = (*self.EDITABLE, "calendars")
         changes = {name: each for name in names if (each := getattr(wanted, name)) != getattr(self, name)}
         spec_changed = "spec" in changes
@@ -211,7 +211,7 @@ class Schedule(Timetable):
         tags: Sequence[str] = (),
         token: int | None = None,
     ) -> None:
-        """Pause the schedule; in a joint pause, a schedule that is already paused keeps its own."""
+        """Pause the schedule. A joint pause is refused if the schedule is already paused."""
         if until is not None and until <= now:
             raise ValidationError({"until": "The pause must end in the future."})
         with transaction.atomic():
@@ -236,7 +236,7 @@ class Schedule(Timetable):
         tags: Sequence[str] = (),
         token: int | None = None,
     ) -> None:
-        """Resume; pending occurrences follow catch-up window and overlap policy, or are discarded.
+        """Resume. Pending occurrences are discarded, or follow the catch-up window and overlap policy.
 
         A joint resume ends only the pause of the same selection.
         """
@@ -274,7 +274,7 @@ class Schedule(Timetable):
             self._count_skips(reason if reason in SKIP_REASONS else "impossible", count)
 
     def count_outcome(self, status: str, *, result: Any, error: str) -> None:
-        """Count the outcome of an execution; cancelled ones do not count."""
+        """Count the outcome of an execution; cancelled executions do not count."""
         self.last_outcome = status
         if status == "completed":
             self.failures_in_a_row, self.last_result, self.last_failure = 0, result, ""
@@ -303,7 +303,7 @@ class Schedule(Timetable):
         return True
 
     def _miss_or_keep(self, now: datetime) -> None:
-        """Apply the catch-up window to times that passed during the pause, only here."""
+        """Apply the catch-up window, for the last time, to times that passed during the pause."""
         fresh = self.occurrences.pending().automatic().filter(kept_at=None, planned_at__lte=now)
         late = fresh.missed(self.catch_up_seconds, now=now)
         missed = list(late.values_list("schedule_id", "nominal_at"))
@@ -312,7 +312,7 @@ class Schedule(Timetable):
         fresh.update(kept_at=now)
 
     def skip_next(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> datetime:
-        """Skip the next automatic time; called again, the one after it."""
+        """Skip the next automatic time; if called again, skip the one after it."""
         with transaction.atomic():
             self._take(token)
             at = self._skip_planned(initiator, now) or self._skip_coming(initiator, now)
@@ -327,7 +327,7 @@ class Schedule(Timetable):
             self._take(token)
             if named_time(at) not in self.skips:
                 raise Refused(
-                    f"{exact(at, self.zone)} of “{self}” is not marked to be skipped, or has passed."
+                    f"{exact(at, self.zone)} of “{self}” is not marked to be skipped, or has already passed."
                 )
             self.skips = {time: by for time, by in self.skips.items() if time != named_time(at)}
             self._save_moved()
@@ -336,7 +336,7 @@ class Schedule(Timetable):
             )
 
     def close(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Close permanently: cancel what is pending; running executions and the history stay."""
+        """Close permanently. Pending occurrences are cancelled; running executions and the history stay."""
         with transaction.atomic():
             self._take(token)
             if not self.spec_error:
@@ -358,7 +358,7 @@ class Schedule(Timetable):
         now: datetime,
         stored_spec: object = None,
     ) -> None:
-        """Raise ValidationError by path: the schedule's own fields, `spec.…` and `steps.…`."""
+        """Raise ValidationError with errors by path: the schedule's own fields, `spec.…` and `steps.…`."""
         errors: list[FieldError] = []
         try:
             self.full_clean()
@@ -383,7 +383,7 @@ class Schedule(Timetable):
             raise invalid(errors)
 
     def wrong_with_events(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return errors of its topics, given the complete steps."""
+        """Return the errors of the schedule's topics, given its complete steps."""
         return [words for source in registry.event_sources for words in source.complaints(self, steps)]
 
     def _follow_topics(self, now: datetime) -> None:
@@ -396,7 +396,7 @@ class Schedule(Timetable):
         if token is not None and token != fresh.token:
             raise Conflict(fresh.token)
         if fresh.status == self.Status.CLOSED:
-            raise Refused(f"“{fresh}” is closed: it cannot be changed any more.")
+            raise Refused(f"“{fresh}” is closed: it can no longer be changed.")
         self.__dict__.update(
             {field.attname: getattr(fresh, field.attname) for field in self._meta.concrete_fields}
         )
@@ -417,7 +417,7 @@ class Schedule(Timetable):
         tags: Sequence[str] = (),
     ) -> None:
         if len(note) > LONGEST_NOTE:
-            raise ValidationError({"note": f"A note has at most {LONGEST_NOTE} characters."})
+            raise ValidationError({"note": f"A note can be at most {LONGEST_NOTE:,} characters long."})
         self.status, self.paused_at = self.Status.PAUSED, now
         self.pause_note, self.paused_until = clean_text(note), until
         self.is_paused_together, self.paused_tags = together, clean_tags(list(tags))
@@ -446,7 +446,7 @@ class Schedule(Timetable):
         return [step.as_json() for step in self.steps.all()] if is_templated else written
 
     def why(self, at: datetime, *, now: datetime) -> Explanation:
-        """Explain why it ran at a time or did not; a time without a zone is in its own time zone."""
+        """Explain why the schedule did or did not run at a time, read in its time zone if it has no other."""
         from schedules.why import why
 
         return why(self, at, now=now)

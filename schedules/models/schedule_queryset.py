@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 PAUSED_BY_ITSELF = "Paused by itself."
-# A transaction that waits for schedules gives up after a second. Its plans go by indexes alone, because they
-# may be kept while tables grow.
+# A transaction that waits for schedules gives up after a second. Its query plans use only indexes, because a
+# plan can be kept while tables grow.
 SETTINGS = {"lock_timeout": "1s", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 
 
@@ -50,14 +50,14 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(status=self.model.Status.PAUSED, paused_until__lte=now)
 
     def overdue(self, now: datetime) -> ScheduleQuerySet:
-        """Filter schedules whose next time has passed without an occurrence: no scheduler runs."""
+        """Filter schedules whose next time has passed without an occurrence: no scheduler is running."""
         return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
 
     def paused_by_failures(self) -> ScheduleQuerySet:
         return self.filter(status=self.model.Status.PAUSED, pause_note__startswith=PAUSED_BY_ITSELF)
 
     def notice_overdue(self, *, now: datetime, limit: int) -> int:
-        """Report each overdue time once; any process may call this, since no scheduler runs."""
+        """Report each overdue time once. Any process can call this, because no scheduler is running."""
         told = Q(overdue_noticed_at=F("next_run_at"))
         rows = self.overdue(now).filter(Q(overdue_noticed_at=None) | ~told).order_by("next_run_at")
         overdue = list(rows.values_list("pk", "next_run_at")[:limit])
@@ -85,7 +85,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return tagged
 
     def chosen_by(self, tags: Sequence[str]) -> ScheduleQuerySet:
-        """Choose the open schedules with all of these tags; without tags, all. Raise Refused if none fit."""
+        """Return the open schedules with all of these tags; without tags, all. Raise Refused if none fit."""
         chosen = self.open().tagged(*clean_tags(list(tags)))
         if tags and not chosen.exists():
             words = f"{'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}"
@@ -93,7 +93,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return chosen
 
     def called(self, wanted: str) -> Schedule:
-        """Find a schedule by name, open ones first, else by id; raise Refused with a hint."""
+        """Return a schedule by name, preferably an open one, or by id; if none is found, raise Refused."""
         name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
         same = self.filter(name__iexact=name).order_by("-pk")
         found = same.open().first() or same.first()
@@ -130,9 +130,9 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         until: Callable[[Schedule], datetime | None] = lambda schedule: None,
         tags: Sequence[str] = (),
     ) -> int:
-        """Pause each in its own transaction, to keep locks short; paused ones stay unchanged.
+        """Pause each active schedule in its own transaction, to keep locks short.
 
-        `tags` are those that this selection was made by, if any: the same selection resumes them.
+        `tags` are the tags by which the schedules were selected, if any: the same selection resumes them.
         """
         return self.filter(status=self.model.Status.ACTIVE)._each(
             lambda schedule: schedule.pause(
@@ -143,7 +143,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def resume_all(
         self, *, initiator: Initiator, now: datetime, discard: bool = False, tags: Sequence[str] = ()
     ) -> int:
-        """Resume those that were paused by the same selection, not those that have a pause of their own."""
+        """Resume the schedules that were paused by the same selection, not those paused individually."""
         return self.paused_together(tags)._each(
             lambda schedule: schedule.resume(
                 initiator=initiator, now=now, discard=discard, together=True, tags=tags
@@ -156,7 +156,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         )
 
     def _each(self, change: Callable[[Schedule], None]) -> int:
-        """Change each and return how many; all are read first, because SQLite cannot write while reading."""
+        """Change and count the schedules. All are read first, because SQLite cannot write while it reads."""
         changed = 0
         for schedule in list(self.order_by("pk").only("name", "spec")):
             with suppress(Refused):  # changed by another process in the meantime

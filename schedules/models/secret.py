@@ -36,7 +36,7 @@ elsewhere: list[tuple[type[models.Model], str]] = []
 
 
 class Survey(NamedTuple):
-    """Counts of secrets by newest and older keys, and the names of those without a key."""
+    """How many secrets use the newest key or an older one, and the names of those that no key can decrypt."""
 
     newest: int
     older: int
@@ -102,9 +102,9 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     def rotate(
         self, *, initiator: Initiator, now: datetime, keep_old: bool = False, skip_lost: bool = False
     ) -> Iterator[str]:
-        """Encrypt everything with the newest key, or a new one if keys are in the file; report each step.
+        """Encrypt everything with a new key, or the first one in JIM_SECRETS_KEYS; yield a text per step.
 
-        It may be killed and repeated after any step: a key is dropped only when nothing needs it.
+        This can be killed and repeated after any step: a key is dropped only when nothing needs it any more.
         """
         if (lost := self.survey().lost) and not skip_lost:
             raise Undecryptable(lost, vault.current())
@@ -113,7 +113,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
             return
         with _writers_locked_out():
             keys = vault.add_key()
-        yield f"A new key is the first one in {keys.source}."
+        yield f"Added a new key as the first one in {keys.source}."
         yield from self._renew(initiator=initiator, now=now)
         if keep_old:
             return
@@ -160,10 +160,10 @@ class SecretQuerySet(models.QuerySet["Secret"]):
                 keys = keys_to_write_with()
                 for secret in self.filter(pk__in=ids).order_by("pk"):
                     secret._renew(keys, initiator=initiator, now=now)
-            yield f"{done:,} of {max(done, total):,} secrets are done."
+            yield f"{done:,} of {max(done, total):,} secrets were processed."
         for model, field in elsewhere:
             if done := _renew_column(model, field):
-                yield f"{done:,} of the {model._meta.verbose_name_plural} are done."
+                yield f"{done:,} {model._meta.verbose_name_plural} were processed."
 
     def _drop_old(self, keys: Keys) -> int | None:
         """Drop old keys; return None if something still needs them."""
@@ -179,7 +179,7 @@ class Secret(models.Model):
         validators=[
             RegexValidator(
                 r"\A[a-z0-9_-]{1,64}\Z",
-                "A name is made of up to 64 lower-case letters, digits, - and _, such as smtp_password.",
+                "A name can have up to 64 lower-case letters, digits, - and _, such as smtp_password.",
             )
         ],
     )
@@ -208,7 +208,7 @@ class Secret(models.Model):
     def edit(
         self, *, initiator: Initiator, now: datetime, value: str = "", description: str | None = None
     ) -> None:
-        """Change value or description; None leaves the stored one."""
+        """Change value or description; an empty value or a description of None keeps the stored one."""
         with transaction.atomic():
             self._take()
             changed = self._describe(description) + self._replace(value, now=now)
@@ -218,7 +218,7 @@ class Secret(models.Model):
                 Activity.objects.record("edit", self, initiator=initiator, now=now, message=message)
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
-        """Delete; raise Refused while an open schedule or an active template uses the secret."""
+        """Delete the secret; raise Refused while an open schedule or an active template uses it."""
         with transaction.atomic():
             self._take()
             if users := self.used_by() or self._templates():
@@ -227,7 +227,7 @@ class Secret(models.Model):
             self.delete()
 
     def used_by(self) -> list[Schedule]:
-        """Return the open schedules with a step that refers to it."""
+        """Return the open schedules with a step that refers to the secret."""
         steps = (
             Step.objects.exclude(schedule__status=Schedule.Status.CLOSED)
             .annotate(text=Cast("config", models.TextField()))
@@ -246,7 +246,7 @@ class Secret(models.Model):
         self.description = clean_text(self.description.strip())
         if len(self.description) > LONGEST_DESCRIPTION:
             raise ValidationError(
-                {"description": f"At most {LONGEST_DESCRIPTION:,} characters are allowed: shorten it."}
+                {"description": f"A description can be at most {LONGEST_DESCRIPTION:,} characters long."}
             )
 
     def _is_named_in(self, task: TaskFields) -> bool:
@@ -309,7 +309,7 @@ def check_value(value: str) -> None:
         complaint = "The value contains NUL or an unpaired surrogate: remove these characters."
     elif len(value.strip()) < SHORTEST:
         complaint = (
-            f"A value has at least {SHORTEST} characters: a shorter one could not be masked in output."
+            f"A value must have at least {SHORTEST} characters: a shorter one cannot be masked in output."
         )
     elif (size := len(value.encode())) > LONGEST_BYTES:
         complaint = f"The value is {size:,} bytes long: at most {LONGEST_BYTES:,} are allowed."
@@ -319,21 +319,21 @@ def check_value(value: str) -> None:
 
 
 def keys_to_write_with() -> Keys:
-    """Return the keys for writing; until the transaction ends, no rotation drops one."""
+    """Return the keys for writing. No rotation drops one of them before the transaction ends."""
     _lock_table("ROW EXCLUSIVE")
     return vault.for_writing(may_make_one=not Secret.objects.is_anything_encrypted())
 
 
 @contextmanager
 def _writers_locked_out() -> Iterator[None]:
-    """Wait for writers: earlier ciphertexts are stored, later writers see the new keys."""
+    """Wait for writers and hold up new ones: earlier values are then stored, later writers see new keys."""
     with transaction.atomic():
         _lock_table("SHARE ROW EXCLUSIVE")
         yield
 
 
 def _lock_table(mode: str) -> None:
-    """Lock the table; on SQLite, each transaction is a lock by itself."""
+    """Lock the table; on SQLite, the transaction itself is the lock."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"LOCK TABLE {Secret._meta.db_table} IN {mode} MODE")

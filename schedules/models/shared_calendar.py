@@ -65,7 +65,7 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
         return dict(self.filter(name__in=names).values_list("name", "excluded")) if names else {}
 
     def needed_by(self, spec: object) -> dict[str, Any]:
-        """Return the same; raise SpecError if a calendar does not exist."""
+        """Return the same exclusions; raise SpecError if a calendar does not exist."""
         known = self.named_in(spec)
         for name in names_in(spec):
             if name not in known:
@@ -120,9 +120,9 @@ class SharedCalendar(models.Model):
         return {name: getattr(self, name) for name in self.EDITABLE}
 
     def edit(self, *, token: int, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> bool:
-        """Change it, and in the same transaction the times of all schedules that use it.
+        """Change the calendar and, in the same transaction, the times of all schedules that use it.
 
-        Return False if nothing differs: what is saved as it was has not been edited.
+        Return False if nothing differs, because saving without a change is not an edit.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -145,7 +145,7 @@ class SharedCalendar(models.Model):
         return True
 
     def remove(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Delete; raise Refused while an open schedule uses the calendar."""
+        """Delete the calendar; raise Refused while an open schedule uses it."""
         with transaction.atomic():
             self._take(token)
             if users := self.used_by():
@@ -166,23 +166,23 @@ class SharedCalendar(models.Model):
             return f"Invalid calendar: {error.message}"
 
     def upcoming_dates(self, year: int) -> list[tuple[date, str]]:
-        """Return its single dates in a year, each with its holiday or comment."""
+        """Return the excluded dates and holidays of a year, each with its comment or name."""
         return sorted(set(_dates_of(self._items, year)))
 
     def matching_days(self, year: int) -> list[tuple[date, str]]:
-        """Return the whole days of a year that its rules exclude, with their comments."""
+        """Return the whole days of a year that the calendar's rules exclude, each with its comment."""
         return sorted(set(_matching_days(self._items, year)))
 
     @property
     def _items(self) -> Sequence[Exclusion]:
-        """Return the parsed items, or None while the calendar is invalid."""
+        """Return the parsed items; none while the calendar is invalid."""
         try:
             return calendar_items(self.excluded)
         except SpecError:
             return ()
 
     def check_definition(self) -> None:
-        """Raise ValidationError by field."""
+        """Raise ValidationError with errors by field."""
         self.full_clean(exclude=["excluded"])  # may be empty; `clean` checks it
 
     def clean(self) -> None:
@@ -207,7 +207,7 @@ class SharedCalendar(models.Model):
         )
 
     def _hand_on(self, before: object, *, initiator: Initiator, now: datetime) -> None:
-        """Edit the schedules that use the calendar, all or none."""
+        """Update the schedules that use the calendar, either all or none."""
         locked = self.schedules.open().lock().order_by("pk")
         # A schedule may have been edited while this waited for its lock.
         schedules = [schedule for schedule in locked if self.name in schedule.calendars]
@@ -241,7 +241,7 @@ class SharedCalendar(models.Model):
         return told
 
     def _hand_to(self, schedule: Schedule, *, now: datetime) -> bool:
-        """Tell whether the schedule still has times if it had any; raise Refused if its spec breaks."""
+        """Return whether the schedule still has times if it had any; raise Refused if its spec breaks."""
         had_times, was_broken = schedule.next_run_at is not None, bool(schedule.spec_error)
         schedule.calendars = schedule.calendars | {self.name: self.excluded}
         schedule.token += 1

@@ -32,7 +32,7 @@ VALUES_OF_ANY_JOB = ("attempt", "idempotency_key")
 
 
 class TaskFields(StrictlyTyped):
-    """The fields that steps and task templates share: what runs, and how."""
+    """The fields that steps and task templates share: what runs, and how it runs."""
 
     class OnCrash(models.TextChoices):
         RETRY = "retry", "Run the step again"
@@ -45,7 +45,7 @@ class TaskFields(StrictlyTyped):
         "failed items allowed (%)",
         default=100,
         validators=[MaxValueValidator(100)],
-        help_text="If more of its items fail, the step completes with errors, which counts as a failure.",
+        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
     )
     timeout_seconds = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(604_800)]
@@ -55,23 +55,23 @@ class TaskFields(StrictlyTyped):
     retry_factor = models.FloatField(
         default=2.0,
         validators=[MinValueValidator(1), MaxValueValidator(10)],
-        help_text="Each delay is the one before, multiplied by this factor.",
+        help_text="Each delay is the previous delay multiplied by this factor.",
     )
     retry_cap_seconds = models.PositiveIntegerField(
         default=600,
         validators=[MaxValueValidator(604_800)],
-        help_text="The longest delay, unless the first one is longer.",
+        help_text="The longest delay between attempts, unless the first delay is longer.",
     )
     retry_jitter = models.PositiveIntegerField(
         "retry jitter (%)",
         default=0,
         validators=[MaxValueValidator(100)],
-        help_text="Lengthens each delay at random, by up to this share.",
+        help_text="Lengthens each delay by a random share, up to this percentage.",
     )
     retry_on = models.JSONField(
         default=list,
         blank=True,
-        help_text="Retry only errors that contain one of these texts, such as the exception. Empty: all.",
+        help_text="Retry only errors that contain one of these texts, such as an exception name. Empty: all.",
     )
     on_crash = models.CharField(max_length=8, choices=OnCrash.choices, default=OnCrash.RETRY)
     pool = models.CharField(max_length=40, default="default")
@@ -83,7 +83,7 @@ class TaskFields(StrictlyTyped):
     resources = models.JSONField(
         default=list,
         blank=True,
-        help_text="What the step uses, such as “connected-system:7”. Limits say how many may use it at once.",
+        help_text="Names such as “connected-system:7”. Limits say how many tasks can use each one at once.",
     )
 
     class Meta:
@@ -115,7 +115,7 @@ class TaskFields(StrictlyTyped):
             )
 
     def references(self) -> list[tuple[str, Reference]]:
-        """Return the references of its placeholders, each with its config field."""
+        """Return the references in the placeholders of the config, each with its config field."""
         if not isinstance(self.config, dict) or not has_placeholders(self.config):
             return []
         return [(field, ref) for field, value in self.config.items() for ref in dict.fromkeys(found(value))]
@@ -163,7 +163,7 @@ class Step(TaskFields):
         editable=False,
         db_index=False,
     )
-    # With a template: the fields as written. The other fields hold the merged values.
+    # With a template: the fields that the step itself sets. The other fields hold the merged values.
     overrides = models.JSONField(default=dict, blank=True, editable=False)
 
     class Meta:
@@ -207,7 +207,7 @@ class Step(TaskFields):
 
     @classmethod
     def lines_of(cls, schedule_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-        """Return the complete steps in order, by schedule."""
+        """Return the complete steps of schedules in order, by schedule id."""
         lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
         theirs, params = among("schedule_id", schedule_ids)
         fields = ("schedule", *cls.FIELDS)
@@ -220,7 +220,7 @@ class Step(TaskFields):
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def written(self) -> dict[str, Any]:
-        """Return the step as written, without what its template adds."""
+        """Return the step as it was written, without the values of its template."""
         if self.template_id is None:
             return self.as_json()
         return {"index": self.index, "name": self.name, **self.overrides}
@@ -231,7 +231,7 @@ class Step(TaskFields):
         super().clean_frame()
 
     def errors(self) -> list[FieldError]:
-        """List the errors of this step alone, all at once; fill in the defaults of its config on the way."""
+        """Return all errors of the step on its own. This also fills in the defaults of its config."""
         check_fields = partial(self.clean_fields, exclude=["schedule", "template"])
         found = _errors_of(check_fields) or _errors_of(self.clean_frame)
         wrong = {error.path[0] for error in found if error.path}
@@ -240,7 +240,7 @@ class Step(TaskFields):
         return [*found, *_errors_of(self.clean_config)]
 
     def check_alone(self) -> None:
-        """Check the step as a single job, without earlier steps and nominal time."""
+        """Check the step as a single job, which has no earlier steps and no nominal time."""
         if errors := list(_reference_errors([self], is_plan=False)):
             raise invalid(error for _, error in errors)
 
@@ -254,7 +254,7 @@ def _errors_of(check: Callable[[], None]) -> list[FieldError]:
 
 
 def made_of(steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]) -> list[Step]:
-    """Return checked steps, complete as they would be stored."""
+    """Return checked and complete steps, as they would be stored."""
     return [Step.from_json(None, data, templates) for data in steps]
 
 
@@ -268,13 +268,13 @@ def _config_path(name: str) -> Path:
 
 
 def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None) -> list[FieldError]:
-    """List every error of a list of steps; paths begin with the place of the step, counted from 0."""
+    """Return every error in a list of steps; paths begin with the position of the step, counted from 0."""
     if not isinstance(steps, Sequence) or isinstance(steps, str):
-        return [FieldError((), f"A list of steps is expected, found {shown(steps)}.")]
+        return [FieldError((), f"Expected a list of steps, found {shown(steps)}.")]
     if not steps:
         return [FieldError((), "A schedule needs at least one step.", "required")]
     if len(steps) > MAX_STEPS:
-        return [FieldError((), f"{len(steps):,} steps are too many: at most {MAX_STEPS}.")]
+        return [FieldError((), f"{len(steps):,} steps are too many: at most {MAX_STEPS} are allowed.")]
     errors: list[FieldError] = []
     plan: dict[int, Step] = {}
     for place, data in enumerate(steps):
@@ -304,30 +304,30 @@ def unheard_events(
 
 
 def plan_errors(plan: Sequence[Step]) -> list[tuple[int, FieldError]]:
-    """List what is wrong with the steps of a plan, alone and together, each with the step's place."""
+    """Return the errors of the steps in a plan, alone and together, each with the step's position."""
     alone = [(place, error) for place, step in enumerate(plan) for error in step.errors()]
     return [*alone, *_errors_together(plan), *_reference_errors(plan)]
 
 
 def unreadable(data: object) -> FieldError | None:
-    """Return why step data cannot be read at all, or an empty text."""
+    """Return why step data cannot be read at all, or None if it can."""
     if not isinstance(data, Mapping):
-        return FieldError((), f"fields and values expected, found {shown(data)}.")
+        return FieldError((), f"expected fields and values, found {shown(data)}.")
     if unknown := sorted(str(name) for name in data.keys() - {*Step.FIELDS, "template"}):
         return FieldError((), f"unknown field {', '.join(unknown)}.", "unknown_field")
     name = data.get("name", "")
     if not isinstance(name, str):
-        return FieldError(("name",), f"text, in quotes, expected, found {shown(name)}")
+        return FieldError(("name",), f"expected text in quotes, found {shown(name)}")
     return None
 
 
 def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
-    """Return errors that only the steps together show."""
+    """Yield the errors that arise only from the combination of steps."""
     names: set[str] = set()
     first = min((step.index for step in plan if isinstance(step.index, int)), default=0)
     for place, step in enumerate(plan):
         if step.name.casefold() in names:
-            yield place, FieldError(("name",), "another step has this name already.", "unique")
+            yield place, FieldError(("name",), "another step already has this name.", "unique")
         names.add(step.name.casefold())
         if step.run_if == Step.RunIf.FAILURE and step.index == first:
             wrong = (
@@ -338,7 +338,7 @@ def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
 
 
 def _reference_errors(steps: Sequence[Step], *, is_plan: bool = True) -> Iterator[tuple[int, FieldError]]:
-    """Return errors of placeholders that would have no value at run time."""
+    """Yield the errors of placeholders that would have no value at run time."""
     wanted = [(place, step, *each) for place, step in enumerate(steps) for each in step.references()]
     plan = {step.name: step for step in steps} if is_plan else {}
     secrets = _secret_names(ref for *_, ref in wanted)
@@ -373,7 +373,7 @@ def _why_no_value(ref: Reference, step: Step, plan: Mapping[str, Step], secrets:
         case "secret" if ref.name not in secrets:
             return _no_secret(ref.name, secrets)
         case "value" | "last" if not plan and ref.name not in VALUES_OF_ANY_JOB:
-            return f"a single job has only {' and '.join(VALUES_OF_ANY_JOB)}"
+            return f"a single job has only the values {' and '.join(VALUES_OF_ANY_JOB)}"
     return ""
 
 
@@ -408,21 +408,25 @@ def check_words(words: Any, field: str) -> None:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValidationError({field: 'Enter a list of texts, such as ["one", "another"].'})
     if len(words) > MOST_WORDS:
-        raise ValidationError({field: f"{len(words)} entries are too many: at most {MOST_WORDS}."})
+        raise ValidationError(
+            {field: f"{len(words)} entries are too many: at most {MOST_WORDS} are allowed."}
+        )
     for word in words:
         check_plain_text(word, field)
         if len(word) > LONGEST_WORD or word != word.strip():
-            complaint = f"“{word[:LONGEST_WORD]}” has spaces around it, or over {LONGEST_WORD} characters."
+            complaint = (
+                f"“{word[:LONGEST_WORD]}” has spaces around it, or more than {LONGEST_WORD} characters."
+            )
             raise ValidationError({field: complaint})
 
 
 def check_counted(names: Sequence[str], field: str) -> None:
-    """Check resources: plain characters, and a bounded length of all together."""
+    """Check the names that limits count: they must be printable, and not too long in total."""
     for name in names:
         if odd := [character for character in name if not character.isprintable()]:
             raise ValidationError({field: f"The character U+{ord(odd[0]):04X} is not allowed here."})
     if (length := sum(map(len, names))) > LONGEST_TOGETHER:
-        complaint = f"{length} characters in all are too many: at most {LONGEST_TOGETHER}."
+        complaint = f"{length} characters in total are too many: at most {LONGEST_TOGETHER} are allowed."
         raise ValidationError({field: complaint})
 
 

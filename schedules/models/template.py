@@ -69,7 +69,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return template
 
     def why_not(self, name: str) -> str:
-        """Return why a step cannot start to use the template."""
+        """Return why a new step cannot use the template with this name."""
         if self.filter(name=name).exclude(status=TaskTemplate.Status.ACTIVE).exists():
             return f"“{name}” is archived: restore it first, or choose another template"
         known = list(self.active().order_by("name").values_list("name", flat=True))
@@ -77,15 +77,15 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return f"unknown template “{name[:60]}”; {advice}"
 
     def lock_needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
-        """Lock the templates that steps name and return them by name, until the transaction ends.
+        """Lock the templates that steps name until the transaction ends, and return them by name.
 
-        Archived ones are included only if the schedule already uses them. Call this before locking the
+        Archived templates are included only if the schedule already uses them. Call this before locking the
         schedule: edits of templates lock in the same order.
         """
         return self.lock().needed_by(steps, schedule=schedule)
 
     def needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
-        """Return the same, without locks."""
+        """Return the same templates without locking them."""
         names = names_in(steps)
         if not names:
             return {}
@@ -151,7 +151,7 @@ class TaskTemplate(TaskFields):
         return self.merged(overrides)
 
     def merged(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the same, also for an archived template: steps that use it keep working."""
+        """Return the same, even for an archived template, because the steps that use it keep working."""
         written = {name: value for name, value in overrides.items() if name != "template"}
         if unknown := sorted(str(name) for name in written.keys() - set(Step.FIELDS)):
             raise ValidationError(dict.fromkeys(unknown, "Steps do not have this field."))
@@ -175,9 +175,9 @@ class TaskTemplate(TaskFields):
         now: datetime,
         may: permissions.May = permissions.anything,
     ) -> bool:
-        """Change it, and in the same transaction the steps of all open schedules that use it.
+        """Change the template and, in the same transaction, the steps of all open schedules that use it.
 
-        Return False if nothing differs: what is saved as it was has not been edited.
+        Return False if nothing differs, because saving without a change is not an edit.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -202,11 +202,11 @@ class TaskTemplate(TaskFields):
         return True
 
     def archive(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Archive: other steps cannot use the template; those that do keep working."""
+        """Archive the template: no other steps can use it; those that already do keep working."""
         with transaction.atomic():
             self._take(token)
             if self.is_archived:
-                raise Refused(f"“{self}” is archived already.")
+                raise Refused(f"“{self}” is already archived.")
             self.status = self.Status.ARCHIVED
             self._save_moved()
             Activity.objects.record("archive", self, initiator=initiator, now=now)
@@ -232,7 +232,7 @@ class TaskTemplate(TaskFields):
         return Schedule.objects.open().filter(pk__in=users).order_by(Lower("name"))
 
     def check_definition(self) -> None:
-        """Raise ValidationError by field."""
+        """Raise ValidationError with errors by field."""
         self.full_clean()
         if not self.pk and (taken := self._why_taken()):
             raise ValidationError({"name": taken})
@@ -271,12 +271,12 @@ class TaskTemplate(TaskFields):
             raise self._name_taken()
 
     def _name_taken(self) -> Refused:
-        return Refused(f"Another template is named “{self}” now: archive that one first.")
+        return Refused(f"Another template is now named “{self}”: archive that template first.")
 
     def _hand_on(self, before: Mapping[str, Any], *, initiator: Initiator, now: datetime) -> dict[str, Any]:
-        """Edit the steps that use the template, in all schedules or none.
+        """Update the steps that use the template, in all schedules or in none.
 
-        Return the changed steps by a label.
+        Return the changed steps by a label, which names the schedule and the step.
         """
         schedules = list(self.used_by().lock().order_by("pk"))
         plans: dict[int, list[Step]] = defaultdict(list)
@@ -309,9 +309,9 @@ class TaskTemplate(TaskFields):
                     f"{_label(schedule, after[place])}: {in_words(error.path)}: {error.message}"
                     for place, error in fresh
                 )
-                raise Refused(f"{told} Change what uses “{self}” first.")
+                raise Refused(f"{told} First change what uses “{self}”.")
         if schedule.topics and (events := schedule.wrong_with_events([step.as_json() for step in after])):
-            raise Refused(f"“{schedule}”: {' '.join(events)} Change what uses “{self}” first.")
+            raise Refused(f"“{schedule}”: {' '.join(events)} First change what uses “{self}”.")
         pairs = zip(plan, after, strict=True)
         return [new for old, new in pairs if not same_json(old.as_json(), new.as_json())]
 
@@ -351,7 +351,7 @@ def as_they_run(
 
 
 def _check_writer(changed: Mapping[str, Mapping[str, Any]], may: permissions.May) -> None:
-    """Raise NotYours if the writer of a template lacks a permission for it or for what follows it."""
+    """Raise NotYours if the writer of a template lacks a permission for it or for a step that uses it."""
     named = [{**step, "name": label} for label, step in changed.items()]
     for permission, names in permissions.lacking([], named, may).items():
         raise permissions.NotYours(permission, names, field="config")
@@ -362,7 +362,7 @@ def _label(schedule: Schedule, step: Step) -> str:
 
 
 def same_json(one: object, other: object) -> bool:
-    """Compare as JSON, because Python takes 1 and true as equal."""
+    """Compare values as JSON, because Python treats 1 and True as equal."""
     return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -60,7 +60,7 @@ class Timetable(Definition):
         editable=False,
         help_text="The first name of a renamed schedule, from which its jitter is derived.",
     )
-    # Times to skip and who asked for it: {"2026-11-17T02:00:00Z": "ada"}
+    # The times to skip, and who asked to skip them: {"2026-11-17T02:00:00Z": "ada"}
     skips = models.JSONField(default=dict, blank=True, editable=False)
     skipped_count = models.PositiveBigIntegerField(default=0, editable=False)
     skipped_reasons = models.JSONField(default=dict, blank=True, editable=False)
@@ -93,15 +93,15 @@ class Timetable(Definition):
         return self.next_run_at is not None and self.next_run_at < now - grace
 
     def restart_cursor(self, now: datetime) -> None:
-        """Restart at `now`, but never move back: `now` was read before waiting for the lock."""
+        """Restart at `now`, but never move back, because `now` was read before waiting for the lock."""
         cursor = max(now, self.processed_until or now)
         self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
 
     def _restart_or_refuse(self, now: datetime, *, spec_changed: bool) -> str:
-        """Restart the times; return a note about those that are lost.
+        """Restart the times; return a note about times that are lost.
 
-        A spec that is valid again continues where it stopped; a new one begins now. An invalid spec
-        stays so until it is edited.
+        A spec that is valid again continues where it stopped; a new spec begins now. A spec that is still
+        invalid stays broken until it is edited.
         """
         lost = self.times_lost() if spec_changed else ""
         since = self.processed_until
@@ -145,7 +145,7 @@ class Timetable(Definition):
         raise Refused(f"“{self}” is catching up with missed times. Try again in a moment.")
 
     def generate(self, now: datetime) -> list[Automatic]:
-        """Return the occurrences up to `now`, to be added, and move the cursor past them."""
+        """Return the occurrences up to `now`, for the caller to add, and move the cursor past them."""
         assert self.processed_until is not None
         spec = self.compiled_spec
         times: list[datetime] = []
@@ -166,7 +166,7 @@ class Timetable(Definition):
     def _occurrences(self, times: Sequence[datetime], spec: Spec, now: datetime) -> list[Automatic]:
         pk, pk_text, name, is_paused = self.pk, str(self.pk), self.name, self.is_paused
         seed = self.jitter_seed
-        # Times during a pause are checked at the resume.
+        # Times that pass during a pause are checked when the schedule is resumed.
         missed_before = None if is_paused else latest_missed(self.catch_up_seconds, now)
         occurrences = []
         for at in times:
@@ -194,7 +194,7 @@ class Timetable(Definition):
     def upcoming(self, count: int, *, now: datetime, effort: Effort | None = None) -> list[Upcoming]:
         """Return the next times, without skipped ones.
 
-        The first one is always found; the others as long as the effort lasts.
+        The first time is always found; the others are found as long as the effort lasts.
         """
         if self.status == self.Status.CLOSED or self.remaining == 0:
             return []
@@ -239,7 +239,7 @@ class Timetable(Definition):
 
     @contextmanager
     def _readable_spec(self) -> Iterator[Spec]:
-        """Turn SpecError into Refused, also for errors that only a search finds."""
+        """Turn SpecError into Refused, including errors that only a search for times finds."""
         try:
             yield self.compiled_spec
         except SpecError as error:
@@ -250,4 +250,4 @@ class Timetable(Definition):
 
 
 def _asked_by(name: str) -> str:
-    return f"on request of {name}"[:200]
+    return f"on request from {name}"[:200]

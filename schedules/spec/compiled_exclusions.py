@@ -29,19 +29,19 @@ class Exclusions:
         return bool(self._items)
 
     def end(self, wall: int, instant: int) -> int | None:
-        """Return the wall time up to which all is excluded from this one on; None if it is not excluded."""
+        """Return a wall time until which every time from this one on is excluded; None if this one is not."""
         for part in self._parts:
             if (end := part.end(wall, instant)) is not None:
                 return end
         return None
 
     def sure_end(self, instant: int) -> int | None:
-        """Return an instant up to which all is excluded in every time zone; None if unknown."""
+        """Return an instant until which everything is excluded in every time zone; None if unknown."""
         ends = [end for part in self._parts if (end := part.sure_end(instant)) is not None]
         return max(ends, default=None)
 
     def reason(self, wall: int, instant: int) -> str:
-        """Say why a time is excluded; empty if it is not."""
+        """Return why a time is excluded; empty if it is not excluded."""
         for item in self._items:
             calendar, items = (item.name, item.items) if isinstance(item, Shared) else ("", (item,))
             for each in items:
@@ -81,17 +81,17 @@ class _Compiled:
     def sure_end(self, instant: int) -> int | None:
         if (end := self.instants.end(instant)) is not None:
             return end
-        # All clocks are less than a day apart from UTC.
+        # Every clock is less than a day ahead of UTC or behind it.
         wall = instant - DAY
         end = self.walls.end(wall)
         matches = (each.end_of_match(wall) for each in self.calendars.matching(wall))
-        # One is enough: the caller asks again from there.
+        # The first one is enough, because the caller asks again from there.
         ends = chain(() if end is None else (end,), matches)
         return next((end - DAY for end in ends if end > instant + DAY), None)
 
 
 class _Spans:
-    """Merged spans for a binary search."""
+    """Merged and sorted spans, for a binary search."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._starts: list[int] = []

@@ -1,4 +1,4 @@
-"""Cron strings: five fields, six with a year, seven with seconds first; or a shorthand."""
+"""Cron strings: five fields, six with a year, seven with seconds first, or a shorthand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHORTHANDS = {
 
 
 class CronString(NamedTuple):
-    """A cron string without comment, its time zone prefix, and the interval of @every."""
+    """A cron string without its comment; its time zone prefix and its @every interval, if any."""
 
     expression: str
     time_zone: str = ""
@@ -43,7 +43,7 @@ class CronString(NamedTuple):
         if parts := _ZONE.fullmatch(text):
             time_zone, text = _zone(parts["zone"], text), parts["rest"]
         if not text:
-            raise SpecError("cron", "is empty; 5 fields expected, such as 0 9 * * mon-fri")
+            raise SpecError("cron", "is empty; expected 5 fields, such as 0 9 * * mon-fri")
         if parts := _EVERY.fullmatch(text):
             return cls(text, time_zone, _interval(parts))
         calendar_of(text)
@@ -83,26 +83,26 @@ def _split(expression: str) -> list[str]:
     if not expression.isascii():
         raise ValueError("only ASCII characters are allowed")
     if expression.lower() == "@reboot":
-        raise ValueError("@reboot is not supported: a schedule does not belong to one machine's start")
+        raise ValueError("@reboot is not supported: a schedule is not tied to the start of a machine")
     if expression.startswith("@") and expression.lower() not in _SHORTHANDS:
         known = listed([*_SHORTHANDS, "@every 90m"])
         raise ValueError(f"{shown(expression)} is not known; allowed: {known}")
     fields = _SHORTHANDS.get(expression.lower(), expression).split()
     if len(fields) not in (5, 6, 7):
         names = ", ".join(field.name for field in FIELDS[1:6])
-        more = "a sixth is the year; of seven, the first is the second and the last the year"
-        raise ValueError(f"5 fields expected, got {len(fields)}: {names}; {more}")
+        more = "a sixth field is the year; with seven, the first is the second and the last is the year"
+        raise ValueError(f"expected 5 fields ({names}), got {len(fields)}; {more}")
     second = [] if len(fields) == 7 else ["0"]
     year = ["*"] if len(fields) == 5 else []
     return [*second, *fields, *year]
 
 
 def notes_on(expression: str) -> Iterator[str]:
-    """Say what is allowed but may surprise."""
+    """Yield notes about a cron string that is allowed but might surprise."""
     fields, days = _split(expression), calendar_of(expression).days
     for field, text in zip(FIELDS, fields, strict=True):
         yield from field.steps_past_the_end(text)
     if days.either:
-        yield f"{expression} gives both day of month and day of week: a day that matches either is enough"
+        yield f"{expression} sets both day of month and day of week: a day has to match only one of them"
     elif days.leaves_out_months:
-        yield f"{expression} leaves out the months without such a day; L is the last day of each month"
+        yield f"{expression} skips months that do not have such a day; L is the last day of every month"

@@ -37,16 +37,16 @@ class Exclusion(Protocol):
     def as_json(self) -> dict[str, str]: ...
 
     def words(self) -> str:
-        """Return the words after “except”."""
+        """Return the words that follow “except” in the description of a spec."""
 
     def leaves_out(self, wall: int, instant: int) -> bool: ...
 
     def reason(self, wall: int, calendar: str) -> str:
-        """Say why a wall time is excluded; `calendar` is the shared calendar with this item, if any."""
+        """Return why a wall time is excluded; `calendar` is the shared calendar with this item, if any."""
 
 
 class Span(NamedTuple):
-    """The seconds from `start` to before `end`."""
+    """The seconds from `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ class Dates:
 
 @dataclass(frozen=True)
 class Between:
-    """A span between two times: both naive, in the spec's time zone, or both in UTC."""
+    """A span between two times, which are either both naive and in the spec's time zone, or both in UTC."""
 
     start: datetime
     until: datetime
@@ -105,9 +105,11 @@ class Between:
             raise SpecError(name, f"give both from and until, such as {_FORMS[2]}")
         start, until = (_whole_second(clock_reading(name, data[key])) for key in ("from", "until"))
         if (start.tzinfo is None) != (until.tzinfo is None):
-            raise SpecError(name, "from and until: write both with a UTC offset, or both without")
+            raise SpecError(name, "write from and until either both with a UTC offset or both without")
         if until < start:
-            raise SpecError(name, f"until {shown(data['until'])} is before from {shown(data['from'])}")
+            raise SpecError(
+                name, f"until ({shown(data['until'])}) is earlier than from ({shown(data['from'])})"
+            )
         return cls(start, until, comment_of(name, data))
 
     @property
@@ -182,7 +184,7 @@ class Matching:
     @classmethod
     def parse(cls, name: str, item: object) -> Matching:
         if isinstance(item, dict) and not any(key in item for key in KEYS):
-            raise SpecError(name, f"this would exclude every time; name at least one of {listed(KEYS)}")
+            raise SpecError(name, f"this would exclude every time; give at least one of {listed(KEYS)}")
         return cls(Structured.parse(name, item, is_exclusion=True))
 
     def as_json(self) -> dict[str, str]:
@@ -195,7 +197,7 @@ class Matching:
         return self.structured.calendar.matches(wall)
 
     def leaves_out_day(self, day: int) -> bool:
-        """Tell whether the whole day is excluded."""
+        """Return whether the whole day is excluded."""
         return self.structured.is_of_days and self.structured.calendar.matches(day * DAY)
 
     def reason(self, wall: int, calendar: str) -> str:
@@ -247,7 +249,7 @@ def _shared(name: str, definition: str) -> Shared:
 
 
 def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclusion, ...]:
-    """Parse the exclusions of a spec, with those of its shared calendars."""
+    """Parse the exclusions of a spec, including those of its shared calendars."""
     lines = list_of("exclude", data, most=MOST_EXCLUSIONS)
     exclusions = each_of(lines, lambda line: _exclusion(line, calendars))
     _check_size(flat(exclusions))
@@ -255,17 +257,18 @@ def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclus
 
 
 def _check_size(items: Sequence[Exclusion]) -> None:
-    """Limit the number of items: a tick checks each time, and holidays take long to compute."""
+    """Limit the number of items: each tick checks times against them, and holidays are slow to compute."""
     if len(items) > MOST_ITEMS:
-        most = f"at most {MOST_ITEMS:,}, those of its calendars included"
+        most = f"at most {MOST_ITEMS:,} are allowed, including those of its calendars"
         raise SpecError("exclude", f"{len(items):,} items are too many; {most}")
     count = len(places(items))
     if count > MOST_PLACES:
-        raise SpecError("exclude", f"the holidays of {count:,} places are too many; at most {MOST_PLACES}")
+        most = f"at most {MOST_PLACES} are allowed"
+        raise SpecError("exclude", f"the holidays of {count:,} places are too many; {most}")
 
 
 def flat(exclusions: Iterable[Exclusion]) -> list[Exclusion]:
-    """Replace shared calendars by their items."""
+    """Return the exclusions with shared calendars replaced by their items."""
     lists = ((each.items if isinstance(each, Shared) else (each,)) for each in exclusions)
     return list(chain.from_iterable(lists))
 
@@ -305,7 +308,7 @@ def _calendar_item(name: str, item: object) -> Exclusion:
 
 def _item(name: str, item: object, *, forms: Sequence[str]) -> Exclusion:
     if not isinstance(item, dict) or not item:
-        raise SpecError(name, f"{listed(forms, last='or')} expected, got {shown(item)}")
+        raise SpecError(name, f"expected {listed(forms, last='or')}, got {shown(item)}")
     if "dates" in item:
         return Dates.parse(name, item)
     if "from" in item or "until" in item:

@@ -1,4 +1,4 @@
-"""Explains for any instant why it is a time of a spec or not."""
+"""Explains why an instant is or is not a time of a spec."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def explain(spec: Spec, at: datetime) -> Verdict:
     if spec.is_manual:
         return Verdict("manual", "this schedule has no times of its own and runs only when started by hand")
     if not FIRST <= at < LAST + SECOND:
-        return Verdict("unmatched", f"times lie between {FIRST.year} and {LAST.year}")
+        return Verdict("unmatched", f"schedules have times from {FIRST.year} to {LAST.year} only")
     if spec.start_at is not None and at < spec.start_at:
         return Verdict("before_start", f"this is before the start, {_local_words(spec, spec.start_at)}")
     if spec.end_at is not None and at >= spec.end_at + SECOND:
@@ -46,7 +46,7 @@ def _explain_inside(spec: Spec, second: int) -> Verdict:
     stretch = stretch_at(second, zone_of(spec.time_zone))
     if next(spec.timeline.walk(second, second), None) is not None:
         note = note_on(spec, second)
-        return Verdict("nominal", "this is one of its times" + (f" ({note})" if note else ""))
+        return Verdict("nominal", "this is one of the schedule's times" + (f" ({note})" if note else ""))
     if words := _excluded_words(spec, second, stretch):
         return Verdict("excluded", words)
     if words := _gap_words(spec, second, stretch):
@@ -55,12 +55,12 @@ def _explain_inside(spec: Spec, second: int) -> Verdict:
 
 
 def note_on(spec: Spec, second: int) -> str:
-    """Describe what a clock change does to a nominal time; empty on ordinary days."""
+    """Describe what a clock change does to a nominal time; return an empty text on ordinary days."""
     zone = zone_of(spec.time_zone)
     stretch = stretch_at(second, zone)
     if second == stretch.start and spec.timeline.is_moved_to(stretch):
         missing = _missing_words(sorted(set(spec.timeline.swallowed(stretch))))
-        return f"also for what is missing: {missing}" if _is_regular(spec, stretch) else f"moved: {missing}"
+        return f"also covers skipped times: {missing}" if _is_regular(spec, stretch) else f"moved: {missing}"
     wall = second + stretch.offset
     if _is_second_pass(wall, stretch):
         return f"second of two {_clock(wall)}s"
@@ -70,7 +70,7 @@ def note_on(spec: Spec, second: int) -> str:
 
 
 def previous(spec: Spec, before: int) -> int | None:
-    """Return the last nominal time before an instant, by a binary search for the next one."""
+    """Return the last nominal time before an instant, found by a binary search with `walk`."""
     last, low, high = None, 0, before
     while low < high:
         middle = (low + high) // 2 if last is not None else low
@@ -94,7 +94,7 @@ def _excluded_words(spec: Spec, second: int, stretch: Stretch) -> str:
 
 
 def _gap_words(spec: Spec, second: int, stretch: Stretch) -> str:
-    """Describe a clock time in a gap, given the instant that the old offset would make it."""
+    """Describe a clock time in a gap, given its instant according to the UTC offset before the gap."""
     gap, wall = stretch.offset - stretch.before, second + stretch.before
     if second >= stretch.start + gap or not _is_on_the_clock(spec, wall):
         return ""
@@ -104,7 +104,7 @@ def _gap_words(spec: Spec, second: int, stretch: Stretch) -> str:
     else:
         jump = f"from {moment_words(start)} to {moment_words(end)}"
     is_moved = spec.timeline.is_moved_to(stretch) and wall in spec.timeline.swallowed(stretch)
-    moved = f", and takes place at {clock_words(end)}" if is_moved else ""
+    moved = f", so the run takes place at {clock_words(end)}" if is_moved else ""
     return f"the clocks of {spec.time_zone} go {jump}: {_clock(wall)} does not exist on that day{moved}"
 
 
@@ -126,7 +126,7 @@ def _nearest_words(spec: Spec, second: int) -> str:
 
 
 def _found(search: Callable[[], int | None]) -> int | None:
-    """Return the result of a search; None also if it met only exclusions and gave up."""
+    """Return the result of a search; None if it found nothing, or gave up after only exclusions."""
     try:
         return search()
     except SpecError:
@@ -134,7 +134,7 @@ def _found(search: Callable[[], int | None]) -> int | None:
 
 
 def _is_regular(spec: Spec, stretch: Stretch) -> bool:
-    """Tell whether the start of a stretch is a time also without what moves there."""
+    """Return whether the start of a stretch is a time even without the times that are moved to it."""
     at, exclusions = stretch.start, spec.timeline.exclusions
     if exclusions.end(at + stretch.offset, at) is not None:
         return False

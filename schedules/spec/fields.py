@@ -1,4 +1,4 @@
-"""The fields of cron strings and structured calendars: text such as 1-20/3 or fri#2 becomes numbers."""
+"""The fields of cron strings and structured calendars, which turn text such as 1-20/3 into numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Values(NamedTuple):
 
     @property
     def weekdays(self) -> tuple[int, ...]:
-        """Count from Monday = 0, as Python does; in the text, Sunday is 0 or 7."""
+        """Return the weekdays, counted from Monday = 0 as in Python; in the text, Sunday is 0 or 7."""
         return tuple(sorted({(number - 1) % 7 for number in self.numbers}))
 
     @property
@@ -67,7 +67,7 @@ class Field(NamedTuple):
             raise ValueError(self._not_understood(item or text))
         step = int(parts["step"] or 1)
         if step == 0:
-            raise ValueError(f"{self.name} {shown(item)} has step 0; a step is 1 or more")
+            raise ValueError(f"{self.name} {shown(item)} has step 0; a step must be 1 or more")
         low, high = self._bounds(parts, item)
         return range(low, high + 1, step)
 
@@ -106,7 +106,7 @@ class Field(NamedTuple):
         return self is DAY_OF_MONTH and item in ("L", "l")
 
     def _nth(self, item: str) -> tuple[tuple[int, ...], int]:
-        """Return the days of fri#2, mon-wed#1, L5 or 5L, and which of the month; no days of another item."""
+        """Return the weekdays of fri#2, mon-wed#1, L5 or 5L, and which one of the month; else no weekdays."""
         if parts := _LAST_WEEKDAY.fullmatch(item):
             return (self._value(parts["after"] or parts["before"], item) % 7,), LAST_OF_MONTH
         days, hash_sign, count = item.partition("#")

@@ -12,7 +12,7 @@ from .zones import gap_end, once, passes_of, wall_time, zone_of
 
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MOMENT = re.compile(_DATE + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?")
-_EXAMPLES = "2026-12-01T09:00 (on the clock of the time zone) or 2026-12-01T09:00:00Z"
+_EXAMPLES = "2026-12-01T09:00 (in the schedule's time zone) or 2026-12-01T09:00:00Z"
 
 
 def moment_of(value: object, time_zone: str, dst: str, *, field: str = "at") -> datetime:
@@ -21,7 +21,7 @@ def moment_of(value: object, time_zone: str, dst: str, *, field: str = "at") -> 
 
 
 def bound_of(field: str, value: object, time_zone: str, dst: str, *, at: time) -> datetime:
-    """Parse a time, or a date, which stands for a time of that day."""
+    """Parse a time, or a date, which stands for the time `at` on that day."""
     text = text_of(field, value)
     if re.fullmatch(_DATE, text):
         wall = datetime.combine(date_of(field, text), at)
@@ -30,7 +30,7 @@ def bound_of(field: str, value: object, time_zone: str, dst: str, *, at: time) -
 
 
 def clock_reading(field: str, value: object) -> datetime:
-    """Parse a datetime as written: naive without a UTC offset."""
+    """Parse a datetime as it is written; without a UTC offset, it is naive."""
     text = text_of(field, value)
     if not _MOMENT.fullmatch(text):
         raise SpecError(field, f"{shown(text)} is not a time; write {_EXAMPLES}")

@@ -34,7 +34,7 @@ class Pattern:
     @classmethod
     def parse(cls, item: object) -> Pattern:
         if not isinstance(item, dict) or ("times" in item) == ("every" in item):
-            raise SpecError("patterns", f"either times or every expected, such as {_FORMS}")
+            raise SpecError("patterns", f"expected either times or every, such as {_FORMS}")
         data = object_of("patterns", item, allowed=_TIMES_KEYS if "times" in item else _WINDOW_KEYS)
         weekdays = text_of_values("patterns", DAY_OF_WEEK, data.get("weekdays", "*"))
         try:
@@ -51,7 +51,7 @@ class Pattern:
     def notes(self) -> Iterator[str]:
         if self.every and len(self._window) == 1:
             window = f"from {time_of_day(self.start)} to {time_of_day(self.until)}"
-            yield f"every {duration(self.every)} {window} gives {time_of_day(self.start)} alone"
+            yield f"every {duration(self.every)} {window} gives only {time_of_day(self.start)}"
 
     @property
     def _window(self) -> range:
@@ -74,7 +74,7 @@ def _days(weekdays: str) -> Days:
 def _times(value: object) -> tuple[int, ...]:
     items = list_of("patterns", value, most=_MOST_TIMES)
     if not items:
-        raise SpecError("patterns", 'times is empty; give at least one, such as ["09:00"]')
+        raise SpecError("patterns", 'times is empty; give at least one time, such as ["09:00"]')
     return tuple(sorted({_time("times", item) for item in items}))
 
 
@@ -84,7 +84,7 @@ def _window(data: dict[str, object]) -> tuple[int, int, int]:
         raise SpecError("patterns", f"every {shown(every)} seconds is out of range {span('1s', '1d')}")
     start, until = _time("from", data.get("from", "00:00")), _time("until", data.get("until", "23:59:59"))
     if until < start:
-        window = f"until {time_of_day(until)} is before from {time_of_day(start)}"
+        window = f"until ({time_of_day(until)}) is earlier than from ({time_of_day(start)})"
         raise SpecError("patterns", f"{window}; for a window across midnight, write two patterns")
     return every, start, until
 

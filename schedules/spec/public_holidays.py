@@ -43,7 +43,7 @@ class PublicHolidays:
         self._in_year = lru_cache(maxsize=_YEARS_KEPT)(self._find)
 
     def has(self, day: int) -> bool:
-        """Tell whether a day, counted from 1970-01-01, is a holiday."""
+        """Return whether a day, counted from 1970-01-01, is a holiday."""
         return bool(self._places) and day in self._in_year(_year_of(day))
 
     def _find(self, year: int) -> frozenset[int]:
@@ -67,14 +67,14 @@ def _holidays(place: Place, year: int) -> dict[int, str]:
     country, subdivision = place
     language = _english(_countries()[country].source)
     with warnings.catch_warnings():
-        # Some countries have no list for distant years: then no holidays are known.
+        # Some countries have no list for distant years. No holidays are known then.
         warnings.simplefilter("ignore")
         days = country_holidays(country, subdiv=subdivision or None, years=year, language=language)
     return {day.toordinal() - EPOCH_ORDINAL: name for day, name in days.items() if day.year == year}
 
 
 def _english(source: _Source) -> str | None:
-    """Return the English variant of a country; None if it has only one language."""
+    """Return the English variant of a country's language; None if the library has only one language."""
     own = source.default_language
     if own is None or own.startswith("en"):
         return own
@@ -82,7 +82,7 @@ def _english(source: _Source) -> str | None:
 
 
 def country_of(field: str, text: str) -> str:
-    """Return the two-letter code of a country, also from its other codes."""
+    """Return the two-letter code of a country, given that code or another one, such as GBR."""
     code = text.upper()
     if code in _countries():
         return code
@@ -102,7 +102,7 @@ def subdivision_of(field: str, text: str, country: str) -> str:
     if text.lower() in codes:
         return codes[text.lower()]
     known = listed(source.subdivisions, last="or") if source.subdivisions else ""
-    advice = f"use {known}" if known else "it has none: leave the subdivision out"
+    advice = f"use {known}" if known else "it has no subdivisions: leave the subdivision out"
     raise SpecError(field, f"{shown(text)} is not a subdivision of {name} ({country}); {advice}")
 
 

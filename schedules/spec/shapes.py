@@ -1,4 +1,4 @@
-"""Readers for parts of a JSON spec that refuse wrong shapes by field."""
+"""Readers for the parts of a JSON spec. They refuse wrong shapes, with an error that names the field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def object_of(name: str, data: object, *, allowed: Sequence[str]) -> dict[str, object]:
     if not isinstance(data, dict):
-        raise SpecError(name, f"an object with {listed(allowed)} expected, got {shown(data)}")
+        raise SpecError(name, f"expected an object with {listed(allowed)}, got {shown(data)}")
     for key in data:
         if key not in allowed:
             raise SpecError(name, f"unknown key {shown(key)}; allowed: {listed(allowed)}")
@@ -23,14 +23,14 @@ def object_of(name: str, data: object, *, allowed: Sequence[str]) -> dict[str, o
 
 def list_of(name: str, data: object, *, most: int) -> list[object]:
     if not isinstance(data, list):
-        raise SpecError(name, f"a list expected, got {shown(data)}")
+        raise SpecError(name, f"expected a list, got {shown(data)}")
     if len(data) > most:
-        raise SpecError(name, f"{len(data):,} entries are too many; at most {most:,}")
+        raise SpecError(name, f"{len(data):,} entries are too many; at most {most:,} are allowed")
     return data
 
 
 def each_of(items: Sequence[object], read: Callable[[object], T]) -> tuple[T, ...]:
-    """Read a list without duplicates; an error names the item."""
+    """Read the items of a list, without duplicates; an error names the item that caused it."""
     values: dict[T, None] = {}
     for place, item in enumerate(items):
         try:
@@ -44,10 +44,10 @@ def each_of(items: Sequence[object], read: Callable[[object], T]) -> tuple[T, ..
 
 def text_of(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise SpecError(name, f"text expected, got {shown(value)}")
+        raise SpecError(name, f"expected text, got {shown(value)}")
     text = value.strip()
     if len(text) > LONGEST_TEXT:
-        raise SpecError(name, f"{len(text):,} characters are too many; at most {LONGEST_TEXT:,}")
+        raise SpecError(name, f"{len(text):,} characters are too many; at most {LONGEST_TEXT:,} are allowed")
     return text
 
 
@@ -57,5 +57,5 @@ def comment_of(name: str, data: dict[str, object]) -> str:
         allowed = f"at most {LONGEST_COMMENT} are allowed"
         raise SpecError(name, f"the comment has {len(comment):,} characters; {allowed}")
     if not comment.isprintable():
-        raise SpecError(name, f"the comment {shown(comment)} holds characters that cannot be printed")
+        raise SpecError(name, f"the comment {shown(comment)} contains characters that cannot be printed")
     return comment

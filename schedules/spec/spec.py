@@ -1,4 +1,4 @@
-"""When a schedule is due: the union of its rules, read on one time zone's clock, less what it excludes.
+"""The times of a schedule: the union of its rules, read in one time zone, without the excluded times.
 
 Nothing here reads a clock or the database.
 """
@@ -53,7 +53,7 @@ _MOST_SAID = 10
 
 @dataclass(frozen=True)
 class Spec:
-    """The times of a schedule: the union of its rules. Without rules, it runs only by hand."""
+    """The times of a schedule: the union of its rules. A schedule without rules runs only by hand."""
 
     cron: tuple[str, ...] = ()
     every: tuple[Interval, ...] = ()
@@ -69,9 +69,9 @@ class Spec:
 
     @classmethod
     def parse(cls, data: object, calendars: Mapping[str, object] = NO_CALENDARS) -> Spec:
-        """Read the JSON stored on a schedule, with the definitions of the shared calendars that it names.
+        """Parse the JSON stored on a schedule, given the definitions of the shared calendars that it names.
 
-        The same JSON gives the same, already compiled, spec.
+        Specs are cached: the same JSON returns the same compiled spec.
         """
         try:
             shared = tuple(Shared.parse(name, calendars[name]) for name in _calendar_names(data))
@@ -79,7 +79,7 @@ class Spec:
         except SpecError:
             raise
         except (KeyError, TypeError, ValueError, RecursionError):
-            # Unknown calendar, not JSON, or nested too deep: parse again for a clear error.
+            # Unknown calendar, not JSON, or nested too deeply: parse again for a clear error.
             return _build(data, calendars)
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Spec:
         object.__setattr__(self, "at", tuple(sorted({whole_second("at", moment) for moment in self.at})))
 
     def as_json(self) -> dict[str, object]:
-        """Return the canonical form, without what has its default."""
+        """Return the canonical form, without default values."""
         values: dict[str, object] = {
             "cron": list(self.cron),
             "every": [interval.as_json() for interval in self.every],
@@ -111,7 +111,7 @@ class Spec:
         return {key: value for key, value in values.items() if value and value != getattr(Spec, key)}
 
     def next(self, after: datetime, effort: Effort | None = None) -> datetime | None:
-        """Return the first nominal time strictly after an instant, in UTC; None when there is none."""
+        """Return the first nominal time strictly after an instant, in UTC; None if there is none."""
         for second in self.walk(_second_after(after), effort=effort):
             return datetime.fromtimestamp(second, UTC)
         return None
@@ -121,7 +121,7 @@ class Spec:
         return list(self.each(after, until, limit=limit))
 
     def each(self, after: datetime, until: datetime, *, limit: int | None = None) -> Iterator[datetime]:
-        """Yield the same one by one: what was found stands, even if the search gives up further on."""
+        """Yield the same times one by one, so that those found stay valid if the search gives up later."""
         seconds = islice(self.walk(_second_after(after), _second_of(until)), limit)
         return (datetime.fromtimestamp(second, UTC) for second in seconds)
 
@@ -134,7 +134,7 @@ class Spec:
         return self.timeline.walk(floor, min(until, _LAST), effort)
 
     def due_at(self, nominal: datetime, seed: str, effort: Effort | None = None) -> datetime:
-        """Return when a nominal time is really due: later by its jitter, but before the next nominal time."""
+        """Return the due time of a nominal time: later by its jitter, but before the next nominal time."""
         if not self.jitter:
             return nominal
         second = _second_of(nominal)
@@ -143,16 +143,16 @@ class Spec:
         except TooMuch:
             raise
         except SpecError:
-            following = None  # only exclusions within the limit of the search
+            following = None  # the search found only exclusions before it gave up
         window = self.jitter if following is None else following - second
         return nominal.astimezone(UTC) + timedelta(seconds=delay(seed, second, window))
 
     def upcoming(
         self, after: datetime, count: int, seed: str, effort: Effort | None = None
     ) -> list[Upcoming]:
-        """Return the next times as people want to see them; `seed` is the schedule's `jitter_seed`.
+        """Return the next times with local times, jitter and notes; `seed` is the schedule's `jitter_seed`.
 
-        With an effort, those that were found until it was spent.
+        With an effort, return only the times that are found before the effort is used up.
         """
         zone, rows = zone_of(self.time_zone), []
         try:
@@ -161,15 +161,15 @@ class Spec:
                 due_at = self.due_at(at, seed, effort)
                 rows.append(Upcoming(at, at.astimezone(zone), due_at, note_on(self, second)))
         except TooMuch:
-            pass  # `effort.is_spent` says so
+            pass  # `effort.is_spent` tells the caller
         return rows
 
     def explain(self, at: datetime) -> Verdict:
-        """Say of any instant whether it is a nominal time, and if not, why not."""
+        """Explain whether an instant is a nominal time, and if not, why not."""
         return explain(self, at)
 
     def check(self, now: datetime, minimum_seconds: int = 1, effort: Effort | None = None) -> None:
-        """Refuse, before it is saved, a spec that has no time left, or whose times are too close together."""
+        """Raise SpecError if the spec has no times left, or if its times are too close together."""
         if self.is_manual:
             return
         if self.next(now, effort) is None:
@@ -182,15 +182,15 @@ class Spec:
         for name, nothing in open_ended.items():
             following = replace(self, **{name: nothing}).next(now, effort) if getattr(self, name) else None
             if following is not None:
-                return SpecError(name, f"leaves no time; without it, the next one is {_as_text(following)}")
+                return SpecError(name, f"leaves no times; without it, the next time is {_as_text(following)}")
         last = previous(self, _second_after(now))
         if last is None:
             return SpecError(self._only_field, "never matches")
         words = f"{datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        return SpecError(self._only_field, f"only matches in the past; the last time is {words}")
+        return SpecError(self._only_field, f"matches only in the past; the last time was {words}")
 
     def _check_distances(self, now: datetime, minimum_seconds: int) -> None:
-        """Refuse times that are too close together, within a limited effort."""
+        """Raise SpecError if two of the next times are too close together; give up after a limited effort."""
         with suppress(TooMuch):
             walk = islice(self.walk(_second_after(now), effort=Effort()), _DISTANCES_CHECKED)
             for earlier, later in pairwise(walk):
@@ -199,12 +199,12 @@ class Spec:
 
     def _too_close(self, earlier: int, later: int, minimum_seconds: int) -> SpecError:
         pair = listed([_as_text(datetime.fromtimestamp(second, UTC)) for second in (earlier, later)])
-        allowed = f"at least {duration(minimum_seconds)} between two times is allowed"
+        allowed = f"times must be at least {duration(minimum_seconds)} apart"
         return SpecError(self._only_field, f"{pair} are {duration(later - earlier)} apart; {allowed}")
 
     @property
     def _only_field(self) -> str:
-        """Return the only field with rules, if there is just one."""
+        """Return the name of the field with rules, if only one field has any; otherwise an empty text."""
         given = [name for name in MOST_RULES if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
 
@@ -214,12 +214,12 @@ class Spec:
 
     @property
     def calendar_names(self) -> tuple[str, ...]:
-        """Return the shared calendars that the spec names."""
+        """Return the names of the shared calendars that the spec uses."""
         return tuple(item.name for item in self.exclude if isinstance(item, Shared))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what is allowed but may surprise."""
+        """Return notes about rules that are allowed but might surprise."""
         return (
             *(note for expression in self.cron for note in notes_on(expression)),
             *(note for structured in self.calendars for note in structured.notes),
@@ -227,7 +227,7 @@ class Spec:
         )
 
     def describe(self) -> str:
-        """Say it in one English sentence."""
+        """Describe the spec in one English sentence."""
         if self.is_manual:
             return "Only when started by hand"
         rules = self._rule_words()
@@ -280,7 +280,7 @@ _END_OF_DAY = time(23, 59, 59)
 
 def _second_after(after: datetime) -> int:
     if after.utcoffset() is None:
-        raise ValueError(f"an instant with a UTC offset expected, got {after}")
+        raise ValueError(f"expected an instant with a UTC offset, got {after}")
     return _second_of(min(max(after, FIRST - SECOND), LAST)) + 1
 
 
@@ -334,15 +334,19 @@ def _items(values: dict[str, object], name: str) -> list[object]:
 
 
 def _time_zone(values: dict[str, object], cron: tuple[CronString, ...]) -> str:
-    """Return the time zone: the field, or the prefix of the cron strings."""
+    """Return the time zone, from its field or from the prefix of the cron strings."""
     given = sorted({each.time_zone for each in cron if each.time_zone})
     if len(given) > 1:
-        raise SpecError("cron", f"the time zones {listed(given)} do not agree; a spec has one time zone")
+        raise SpecError(
+            "cron", f"the time zones {listed(given)} do not agree; a spec can have only one time zone"
+        )
     if "time_zone" not in values:
         return given[0] if given else Spec.time_zone
     time_zone = text_of("time_zone", values["time_zone"])
     if given and given != [time_zone]:
-        raise SpecError("cron", f"TZ={given[0]} does not agree with time_zone {shown(time_zone)}; give one")
+        raise SpecError(
+            "cron", f"TZ={given[0]} does not agree with time_zone {shown(time_zone)}; give only one"
+        )
     return time_zone
 
 
@@ -365,9 +369,9 @@ def _jitter(value: object) -> int:
 
 
 def delay(seed: str, nominal: int, window: int) -> int:
-    """Return whole seconds, at least 0 and less than `window`.
+    """Return the jitter of a time in whole seconds, at least 0 and less than `window`.
 
-    The same for the same schedule and time, and evenly spread over many.
+    It is always the same for the same schedule and time, and evenly distributed over many times.
     """
     digest = blake2b(f"{seed}\n{nominal}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) * window >> 64

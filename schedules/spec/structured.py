@@ -1,4 +1,4 @@
-"""Structured calendars: each field by its name, and both day fields have to match."""
+"""Structured calendars, whose fields have names. Unlike in cron, both day fields have to match."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Structured:
 
     @property
     def is_of_days(self) -> bool:
-        """Tell whether it matches only whole days."""
+        """Return whether the calendar matches only whole days."""
         return self.texts[:3] == _AS_EXCLUSION[:3]
 
     @property
@@ -56,13 +56,13 @@ class Structured:
         for field, text in zip(FIELDS, self.texts, strict=True):
             yield from field.steps_past_the_end(text)
         if self.calendar.days.leaves_out_months:
-            yield "day_of_month leaves out the months without such a day; L is the last day of each month"
+            yield "day_of_month skips months that do not have such a day; L is the last day of every month"
 
     def as_json(self) -> dict[str, str]:
         columns = zip(KEYS, self.texts, self.defaults, strict=True)
         given = {key: text for key, text, default in columns if text != default}
         if not given and self.defaults == _AS_EXCLUSION:
-            given = {KEYS[0]: "*"}  # an exclusion names a field
+            given = {KEYS[0]: "*"}  # an exclusion must name a field
         return given | ({"comment": self.comment} if self.comment else {})
 
 
@@ -78,17 +78,19 @@ def _calendar(texts: tuple[str, ...]) -> Calendar:
 
 
 def text_of_values(name: str, field: Field, value: object) -> str:
-    """Write what a field allows as text, whichever way it was given."""
+    """Return the values of a field as text, in whichever form they were given."""
     if not isinstance(value, list):
         return _short(name, field, _item(name, field, value))
     if not 1 <= len(value) <= _MOST_ITEMS:
-        raise SpecError(name, f"{field.name} has {len(value):,} entries; a list has 1 to {_MOST_ITEMS}")
+        raise SpecError(name, f"{field.name} has {len(value):,} entries; a list can have 1 to {_MOST_ITEMS}")
     return _short(name, field, ",".join(_item(name, field, item) for item in value))
 
 
 def _short(name: str, field: Field, text: str) -> str:
     if len(text) > LONGEST_TEXT:
-        raise SpecError(name, f"{field.name} has {len(text):,} characters; at most {LONGEST_TEXT:,}")
+        raise SpecError(
+            name, f"{field.name} has {len(text):,} characters; at most {LONGEST_TEXT:,} are allowed"
+        )
     return text
 
 
@@ -99,7 +101,7 @@ def _item(name: str, field: Field, value: object) -> str:
         return "".join(value.split())
     if isinstance(value, bool) or not isinstance(value, int):
         forms = f'text such as "1-5", a number, {_EXAMPLE}, or a list of these'
-        raise SpecError(name, f"{field.name}: {forms} expected, got {shown(value)}")
+        raise SpecError(name, f"{field.name}: expected {forms}, got {shown(value)}")
     if not field.low <= value <= field.high:
         allowed = span(field.low, field.high)
         raise SpecError(name, f"{field.name} {shown(value)} is out of range {allowed}")

@@ -1,7 +1,7 @@
-"""The nominal times of a spec, in order: its rules on the clock of a zone, less what is excluded.
+"""The nominal times of a spec, in order: its rules, read in a time zone, without the excluded times.
 
-Instants are seconds since the epoch. Between two changes of the clocks, wall time and instants differ by a
-constant; what happens at a change is decided where a stretch begins.
+Instants are seconds since the epoch. Between two clock changes, wall time and instants differ by a constant.
+A clock change is handled at the start of the stretch that follows it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .wording import SpecError
 from .zones import LONGEST_SHIFTED_GAP, Stretch, stretch_at
 
 CANDIDATES = 20_000
-# For a whole preview: about half a second, enough to find the first time with any number of rules.
+# The effort of a whole preview: about half a second, enough to find the first time with any number of rules.
 EFFORT = 5 * CANDIDATES
 _RULES_PER_COST = 25
 _YEAR = 366 * DAY
-# Holidays of a year take long to compute. A search gives up after fifty years of exclusions; with many
-# places, after ten.
+# The holidays of a year are slow to compute. A search gives up after fifty years of exclusions, or after ten
+# years if there are many places.
 _YEAR_OF_HOLIDAYS = CANDIDATES // 50
 _MOST_PER_YEAR = CANDIDATES // 10
 _WORTH_A_JUMP = 30
@@ -32,10 +32,10 @@ _WORTH_A_JUMP = 30
 
 class Rule(Protocol):
     def blocks(self, stretch: Stretch, low: int, high: int) -> Iterator[Iterable[int]]:
-        """Yield the instants between two of a stretch, inclusive, in order, some at a time."""
+        """Yield the instants of a stretch from `low` to `high` inclusive, in order, in blocks."""
 
     def ahead(self, floor: int) -> int | None:
-        """Return an instant before which there is none at or after `floor`; None if there is none at all."""
+        """Return a lower bound of the next instant at or after `floor`; None if there is no such instant."""
 
 
 class Timeline(NamedTuple):
@@ -89,14 +89,14 @@ class Timeline(NamedTuple):
                 return
 
     def is_moved_to(self, stretch: Stretch) -> bool:
-        """Tell whether a rule has a time in the gap that ends here, which takes place now."""
+        """Return whether a rule has a time in the gap before this stretch, which is moved to its start."""
         gap = stretch.offset - stretch.before
         if not 0 < gap <= LONGEST_SHIFTED_GAP.total_seconds():
             return False
         return next(self.swallowed(stretch), None) is not None
 
     def swallowed(self, stretch: Stretch) -> Iterator[int]:
-        """Yield the wall times of fixed rules in the gap before a stretch, less those that are excluded."""
+        """Yield the wall times of fixed rules in the gap before a stretch, without excluded ones."""
         low, high = stretch.start + stretch.before, stretch.start + stretch.offset - 1
         for rule in self.rules:
             if isinstance(rule, OnTheClock) and not rule.each_pass:
@@ -105,7 +105,7 @@ class Timeline(NamedTuple):
                         yield wall
 
     def _ahead(self, floor: int) -> int | None:
-        """Return an instant before which there is nothing: the next is years away, or excluded until then."""
+        """Return a lower bound of the next time at or after `floor`, to skip long gaps and exclusions."""
         while True:
             instants = [instant for rule in self.rules if (instant := rule.ahead(floor)) is not None]
             if not instants:
@@ -118,14 +118,14 @@ class Timeline(NamedTuple):
 
 
 class OnTheClock(NamedTuple):
-    """A calendar read on a clock: at each pass of a wall time, or once, as DST rules have it."""
+    """A calendar read on a clock. A wall time that comes twice counts each time, or only the first time."""
 
     calendar: Calendar
     each_pass: bool
 
     def blocks(self, stretch: Stretch, low: int, high: int) -> Iterator[Iterable[int]]:
         if not self.each_pass and stretch.before > stretch.offset:
-            # The clocks went back: until they show a new time, every wall time has had its turn.
+            # The clocks went back: the wall times until they show a new one have already had their turn.
             low = max(low, stretch.start + stretch.before - stretch.offset)
         return self.calendar.blocks(low + stretch.offset, high + stretch.offset, stretch.offset)
 
@@ -146,14 +146,14 @@ class Moments(NamedTuple):
 
 
 class TooMuch(SpecError):
-    """The effort of a preview is used up; times found before stay valid."""
+    """The error when the effort of a preview is used up. The times found before remain valid."""
 
 
 class Effort:
-    """Bound the work of one preview, however many times it shows.
+    """The limit on the work of one preview, however many times the preview shows.
 
-    Count each candidate that is excluded, more where many rules have to be asked for the next one; and each
-    year of holidays.
+    Each excluded candidate counts, and counts more if many rules have to be searched for the next one. Each
+    year of holidays counts too.
     """
 
     def __init__(self) -> None:
@@ -174,13 +174,13 @@ class Effort:
 
 
 TOO_MUCH = (
-    f"not all of the next times are shown: more than {EFFORT:,} others would have to be looked at and "
-    "excluded before them; use rules that match less often, and exclude less"
+    f"not all of the next times are shown: more than {EFFORT:,} excluded times would have to be checked "
+    "first; use rules that match less often, or exclude less"
 )
 
 
 class _Budget:
-    """No spec can hang a tick: a search that meets nothing but exclusions ends."""
+    """The limit on a search that finds only exclusions, so that no spec can block a tick."""
 
     def __init__(self, exclusions: Exclusions, rules: int, effort: Effort | None) -> None:
         tens = 1 + exclusions.places // 10
@@ -193,7 +193,7 @@ class _Budget:
         self._left, self._year = CANDIDATES, -1
 
     def keep(self, instant: int) -> None:
-        """Count a time that is found: the next one may take as long again."""
+        """Count a time that is found; the search for the next one may take as long again."""
         self._refill()
         self._spend(instant, 0)
 
@@ -204,7 +204,9 @@ class _Budget:
             self._year = instant // _YEAR
             self._left -= self._per_year
         if self._left <= 0:
-            raise SpecError("exclude", "leaves nothing: every time looked at is excluded; exclude less")
+            raise SpecError(
+                "exclude", "leaves no times: every time that was checked is excluded; exclude less"
+            )
         self._spend(instant, self._cost)
 
     def _spend(self, instant: int, cost: int) -> None:

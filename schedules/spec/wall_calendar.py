@@ -1,6 +1,7 @@
-"""Which times a clock on the wall has to show: dates by their fields, and times of day.
+"""Calendars of wall time: dates that match fields, combined with times of day.
 
-Wall time is counted in seconds from 1970-01-01 00:00 as the clock shows it, days likewise.
+Wall time is what a clock on the wall shows, counted in seconds from 1970-01-01 00:00. Days are counted from
+the same date.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class TimesOfDay(Protocol):
     """Times of day, in seconds from midnight."""
 
     def first(self, second: int) -> int | None:
-        """Return the earliest at or after `second`."""
+        """Return the earliest time at or after `second`."""
 
     def blocks(self, start: int, low: int, high: int) -> Iterator[Iterable[int]]:
-        """Yield them, counted from midnight at `start`, as far as they lie between two others, inclusive."""
+        """Yield the times of the day that begins at `start`, from `low` to `high` inclusive, in blocks."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Calendar:
         return day * DAY + time
 
     def blocks(self, low: int, high: int, offset: int) -> Iterator[Iterable[int]]:
-        """Yield the matching wall times between two, less `offset`, a block at a time."""
+        """Yield the matching wall times from `low` to `high`, minus `offset`, in blocks."""
         for day in self.days.between(low // DAY, high // DAY):
             yield from self.times.blocks(day * DAY - offset, low - offset, high - offset)
 
@@ -64,7 +65,7 @@ class Calendar:
         return self.times.first(second) == second and self.days.matches(day)
 
     def end_of_match(self, wall: int) -> int:
-        """Return a wall time up to which everything from this match on matches."""
+        """Return a wall time until which every time from this match on matches."""
         day, second = divmod(wall, DAY)
         assert isinstance(self.times, Product)
         if self.times.is_all_day:
@@ -179,7 +180,7 @@ class Days:
         return day - first_day + 1 in self._days_of(shape)
 
     def _months(self, low: int, high: int) -> Iterator[int]:
-        """Yield the months between two whose number and year match, counted from year 0."""
+        """Yield the matching months between two months; months are counted from year 0."""
         for year in self._years(low // 12, high // 12):
             for month in self.months:
                 if low < year * 12 + month <= high + 1:
@@ -191,7 +192,7 @@ class Days:
         return self.years[bisect_left(self.years, low) : bisect_right(self.years, high)]
 
     def end_of_run(self, day: int) -> int:
-        """Return a day up to which every day from this matching one on matches."""
+        """Return a day until which every day from this match on matches."""
         month = _month_of(day)
         while month <= _LAST_MONTH and self._is_whole(month):
             month += 1
@@ -211,7 +212,7 @@ class Days:
         return {}
 
     def _days_of(self, shape: tuple[int, int]) -> tuple[int, ...]:
-        """Return the matching days of a month that begins on such a weekday and is so long."""
+        """Return the matching days of a month with this first weekday and length."""
         days = self._known.get(shape)
         if days is None:
             days = self._known[shape] = self._matching(*shape)
@@ -236,7 +237,7 @@ class Days:
 
     @property
     def leaves_out_months(self) -> bool:
-        """Tell whether some of its months are too short, at least in some years."""
+        """Return whether some months are too short for all of the days, at least in some years."""
         if self.last_day or not self.days:
             return False
         return any(_SHORTEST_MONTHS[month - 1] < self.days[0] for month in self.months)
@@ -260,14 +261,14 @@ def _month_of(day: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _month(month: int) -> tuple[int, tuple[int, int]]:
-    """Return the first day of a month, counted from year 0, with its weekday and the month's length."""
+    """Return the first day of a month, its weekday, and the length; months are counted from year 0."""
     first = date(month // 12, month % 12 + 1, 1).toordinal()
     month += 1
     return first - EPOCH_ORDINAL, ((first + 6) % 7, date(month // 12, month % 12 + 1, 1).toordinal() - first)
 
 
 def calendar_of_fields(values: Sequence[Values], *, either_day: bool) -> Calendar:
-    """Compile the fields from second to year."""
+    """Compile the values of the fields, from second to year, into a calendar."""
     seconds, minutes, hours, days, months, weekdays, years = values
     return Calendar(
         days=Days(
@@ -285,7 +286,7 @@ def calendar_of_fields(values: Sequence[Values], *, either_day: bool) -> Calenda
 
 
 def is_steady(calendar: Calendar) -> bool:
-    """Tell whether a rule matches the same instants in all zones with whole-hour offsets."""
+    """Return whether a rule matches the same instants in all zones with whole-hour offsets."""
     times = calendar.times
     if not isinstance(times, Product) or len(times.hours) < 24 or not calendar.days.is_daily:
         return False

@@ -1,4 +1,4 @@
-"""Words for times, durations and lists, and the error of a spec."""
+"""Words for times, durations and lists, and the error for invalid specs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ UNITS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 
 
 class SpecError(ValueError):
-    """An invalid spec; names the field and what is allowed."""
+    """An invalid spec. The error names the field and says what is allowed."""
 
     def __init__(self, field: str, message: str, *, place: int | None = None) -> None:
         super().__init__(field, message)
         self.field = field
         self.message = message
         self.place = place
-        """Which item of the field's list is meant, counted from 0."""
+        """The index of the item in the field's list, counted from 0."""
 
     @property
     def path(self) -> tuple[str | int, ...]:
@@ -86,7 +86,7 @@ def _parts(seconds: int) -> list[tuple[int, str]]:
 
 
 def even_step(values: Sequence[int], size: int) -> int | None:
-    """Return n where the values are every nth of `size`, without a remainder at the end."""
+    """Return the step of values that divide `size` evenly, beginning with 0; None for other values."""
     step = size // len(values)
     return step if len(values) > 1 and list(values) == list(range(0, size, step)) else None
 
@@ -108,11 +108,11 @@ def span(low: object, high: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Show a refused value in a message, whatever its size and content."""
+    """Return a refused value as messages show it, whatever its size and content."""
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else f"{value[:60]}…")
     if isinstance(value, int) and abs(value) >= 10**18:
-        return "a number of more than 18 digits"
+        return "a number with more than 18 digits"
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)
     return "an object" if isinstance(value, dict) else f"a {type(value).__name__}"

@@ -22,9 +22,9 @@ _PROBE = 86_400
 
 
 class Stretch(NamedTuple):
-    """Instants, in seconds since the epoch, between which the clocks of a place do not change.
+    """A period without clock changes in a place; `start` and `end` are seconds since the epoch.
 
-    `before` is the UTC offset until its start; where nothing changes there, it is `offset`.
+    `before` is the UTC offset before `start`. It equals `offset` if the clocks do not change at `start`.
     """
 
     start: int
@@ -56,7 +56,7 @@ def _stretches(survey: int, zone: ZoneInfo) -> list[Stretch]:
 
 
 def _changes(low: int, high: int, zone: ZoneInfo) -> Iterator[tuple[int, int, int]]:
-    """Yield clock changes. One probe a day finds all: since 1970, none came within six days of another."""
+    """Yield clock changes. One probe a day finds all: since 1970, no two were less than six days apart."""
     probes = [*range(low - 1, high - 1, _PROBE), high - 1]
     offsets = [_offset(probe, zone) for probe in probes]
     for (earlier, before), (later, offset) in pairwise(zip(probes, offsets, strict=True)):
@@ -75,7 +75,7 @@ def wall_time(instant: datetime, zone: ZoneInfo) -> datetime:
 
 
 def once(wall: datetime, zone: ZoneInfo) -> datetime | None:
-    """Return the first pass of a wall time; the end of a short gap that swallows it; None in a longer one."""
+    """Return the first pass of a wall time; in a short gap, the end of the gap; in a longer one, None."""
     first_pass, second_pass = passes_of(wall, zone)
     if first_pass <= second_pass:
         return first_pass
@@ -83,7 +83,7 @@ def once(wall: datetime, zone: ZoneInfo) -> datetime | None:
 
 
 def passes_of(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return the instants of both folds: equal on ordinary days, in order in a fold, reversed in a gap."""
+    """Return both instants of a wall time: usually equal, in order in a fold, reversed in a gap."""
     local = wall.replace(tzinfo=zone)
     return local.astimezone(UTC), local.replace(fold=1).astimezone(UTC)
 
@@ -94,7 +94,7 @@ def gap_end(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _change(zone: ZoneInfo, before: int, after: int) -> int:
-    """Return the first instant with another UTC offset than `before`, not later than `after`."""
+    """Return the first instant after `before` with another UTC offset, which is not later than `after`."""
     offset = _offset(before, zone)
     while after - before > 1:
         middle = (before + after) // 2
@@ -116,7 +116,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def _is_place(name: str) -> bool:
-    """Tell real zones from abbreviations, whose rules are frozen, and from this machine's own files."""
+    """Return whether a name is a real zone, not an abbreviation with frozen rules or this machine's file."""
     return name in ("UTC", "GMT") or ("/" in name and not name.startswith(("posix/", "right/")))
 
 

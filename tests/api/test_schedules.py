@@ -105,7 +105,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": [FETCH | {"index": "1"}]}, "steps.0.index", "whole number"),
     ({"steps": [FETCH | {"colour": "red"}]}, "steps.0.colour", "Unknown field"),
     ({"steps": [FETCH | {"step_type": "magic"}]}, "steps.0.step_type", "Unknown step type “magic”"),
-    ({"steps": [FETCH, FETCH]}, "steps.1.name", "another step has this name"),
+    ({"steps": [FETCH, FETCH]}, "steps.1.name", "another step already has this name"),
     ({"steps": [{"name": "a", "template": "none"}]}, "steps.0.template", "unknown template “none”"),
     ({"remaining": 10**30}, "remaining", "less than or equal"),
 ]

@@ -202,9 +202,9 @@ class TestProblems:
         ("before", "path", "words"),
         [
             (fetch(None), "", "{{ steps.fetch.result }}: step “fetch” returned no result"),
-            (fetch({"a": 1, "b": 2}), ".c", "it has no c; there is a, b"),
-            (fetch([1]), ".1", "it has no 1; the list has 1 entries, counted from 0"),
-            (fetch("text"), ".a", 'it has no a: there is nothing inside “"text"”'),
+            (fetch({"a": 1, "b": 2}), ".c", "c does not exist; available: a, b"),
+            (fetch([1]), ".1", "1 does not exist; the list has a length of 1 and starts at 0"),
+            (fetch("text"), ".a", 'a does not exist: “"text"” contains no values'),
             (fetch(None, "skip"), ".a", "step “fetch” was skipped, so it has no result"),
             (fetch(None, "fail"), ".a", "step “fetch” failed, so it has no result"),
         ],

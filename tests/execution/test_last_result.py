@@ -78,7 +78,7 @@ def test_a_path_that_leads_nowhere_fails_the_step() -> None:
     schedule = make_schedule(step("work", 0, "result", kwargs={"value": "{{ last_result.nothing }}"}))
     Schedule.objects.filter(pk=schedule.pk).update(last_result={"count": 1})
     run(schedule)
-    assert "it has no nothing; there is count" in Activity.objects.get(target_name="work").error
+    assert "nothing does not exist; available: count" in Activity.objects.get(target_name="work").error
 
 
 def test_it_is_frozen_when_the_execution_starts() -> None:

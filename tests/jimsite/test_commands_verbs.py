@@ -381,8 +381,8 @@ class TestSecrets:
         assert said("secret", "delete", "token", "--yes") == ["“token” is deleted."]
 
     WRONG = [
-        (["set", "token"], "x", "value: A value has at least"),
-        (["set", "token"], "", "value: A value has at least"),
+        (["set", "token"], "x", "value: A value must have at least"),
+        (["set", "token"], "", "value: A value must have at least"),
         (["set", "Not a name"], CANARY, "name: "),
         (["set", "token", "--description", "x" * 1_001], CANARY, "--description: "),
         (["delete", "token", "--yes"], "", "Secret “token” does not exist"),

@@ -51,6 +51,6 @@ def test_a_database_that_is_not_there_is_named_and_not_made(
 @pytest.mark.django_db
 def test_a_database_without_tables_of_jim_is_named() -> None:
     with pytest.raises(
-        CommandError, match=f"{connection.settings_dict['NAME']}.* has no tables of JIM yet: run"
+        CommandError, match=f"{connection.settings_dict['NAME']}.* has no JIM tables yet: run"
     ):
         require_migrated("no_such_table")

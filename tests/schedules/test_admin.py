@@ -112,12 +112,12 @@ def test_what_is_wrong_is_told_at_its_field(settings: Any) -> None:
         ("structured", "hour: 25", "hour 25 is out of range"),
         ("exclude", "calendar Days of", "unknown calendar 'Days of'; did you mean Days off?"),
         ("end_at", "2020-01-01", "leaves no time"),
-        ("every", "30s", "at least 1m between two times"),
+        ("every", "30s", "times must be at least 1m apart"),
         ("timeout_seconds", "2y", "Enter a duration such as 90s"),
         ("failures_to_pause", "3", "3 cannot be among the last 1 executions"),
-        ("tags", "x" * 51, "is not a tag"),
+        ("tags", "x" * 51, "is not a valid tag"),
         ("memo", "no colon here", "has no colon"),
-        ("memo", "a: 1\na: 2", "is there twice"),
+        ("memo", "a: 1\na: 2", "is used twice"),
         ("memo", "{broken", "Expecting"),
         ("memo", "[1]", "Enter names and texts"),
     ):
@@ -238,10 +238,10 @@ def test_a_step_of_an_uninstalled_type_is_shown_and_refused_not_turned_into_anot
 
 def test_a_broken_spec_is_shown_and_can_be_mended(client: Client) -> None:
     schedule = make_schedule(name="Broken one")
-    Schedule.objects.update(spec={"cron": ["not a rule"]}, spec_error="cron: 5 fields expected")
+    Schedule.objects.update(spec={"cron": ["not a rule"]}, spec_error="cron: expected 5 fields")
     assert "broken" in client.get(page("schedules_schedule_changelist")).content.decode()
     text = change_page(client, schedule).content.decode()
-    assert ("not a rule" in text, "5 fields expected" in text) == (True, True)
+    assert ("not a rule" in text, "expected 5 fields" in text) == (True, True)
     assert save(client, typed(schedule, cron="0 1 * * *"), schedule).status_code == 302
     assert fresh(schedule).spec_error == ""
     # As it may come into the database by another way, where the scheduler has not looked at it yet.
@@ -275,7 +275,7 @@ def test_run_now_asks_first_and_shows_the_execution(client: Client) -> None:
     assert response["Location"] == schedule.get_absolute_url()
     assert "is waiting for its turn" in told(client, response)
     waiting = page("schedules_occurrence_change", Occurrence.objects.get(status="pending").pk)
-    assert "By hand (superuser). Waiting for execution" in client.get(waiting).content.decode()
+    assert "Manual run by superuser. Waiting for execution" in client.get(waiting).content.decode()
 
 
 def test_pause_and_resume_of_several_tell_of_each_what_became_of_it(client: Client) -> None:

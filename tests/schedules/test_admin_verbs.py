@@ -108,7 +108,7 @@ def test_next_times_are_left_out_once_by_a_page_that_is_sent_twice_and_taken_bac
     url = f"{ask('unskip', schedule)}&at={at}"
     assert client.get(url).context["form"]["at"].value() == at
     assert set(client.post(url, {"at": "2998-01-01"}).context["form"].errors) == {"at"}
-    assert "will not skip" in told(client, client.post(url, {"at": at}))
+    assert "will no longer skip" in told(client, client.post(url, {"at": at}))
     assert fresh(schedule).skips == {}
     assert {"skip", "unskip"} <= set(Activity.objects.values_list("operation", flat=True))
 
@@ -128,7 +128,7 @@ class TestBackfill:
         rehearsed = {"rehearsed": shown.context["answers"]}
         # Other answers are rehearsed anew.
         text = client.post(url, RANGE | {"which": "missing"} | rehearsed).content.decode()
-        assert ("<b>20</b> of 21 times" in text, "1 executed already" in text) == (True, True)
+        assert ("<b>20</b> of 21 times" in text, "1 already executed" in text) == (True, True)
         assert Backfill.objects.count() == 0
         for _ in range(2):  # sent twice, as by a double click
             response = client.post(url, RANGE | rehearsed)
@@ -200,12 +200,12 @@ def test_everything_is_paused_and_resumed(client: Client) -> None:
     for name, bad in (("pause", {"note": "x" * 1001}), ("resume", {"missed": "?"})):
         assert set(client.post(page(f"schedules_schedule_{name}_all"), bad).context["form"].errors) == {*bad}
     url = page("schedules_schedule_pause_all")
-    assert "2 schedules are concerned" in text_of(client, url)
+    assert "2 schedules are affected" in text_of(client, url)
     assert everything() == before
     assert "2 schedules are paused" in told(client, client.post(url, {"note": "flood"}))
     assert [fresh(each).pause_note for each in schedules] == ["flood", "flood", "mine"]
     url = page("schedules_schedule_resume_all")
-    assert "2 schedules are concerned" in text_of(client, url)
+    assert "2 schedules are affected" in text_of(client, url)
     assert "2 schedules are active again" in told(client, client.post(url, {"missed": "discard"}))
     assert [fresh(each).status for each in schedules] == ["active", "active", "paused"]
 

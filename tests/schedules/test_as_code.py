@@ -177,9 +177,9 @@ class TestExport:
         make_schedule(name="Nightly", tags=["hr"])
         make_schedule(name="Other", tags=["fine"])
         for names, tags, words in (
-            (["Nightly", "Weekly"], [], "Unknown schedule “Weekly”; there are: Nightly"),
+            (["Nightly", "Weekly"], [], "Unknown schedule “Weekly”; choose one of: Nightly"),
             (["Nightly"], ["hr", "x"], "No schedule with the tag “hr” and “x” was found."),
-            (["Nightly"], ["fine"], "Unknown schedule “Nightly” with the tag “fine”; there are: Other"),
+            (["Nightly"], ["fine"], "Unknown schedule “Nightly” with the tag “fine”; choose one of: Other"),
         ):
             with pytest.raises(CommandError, match=words) as refused:
                 exported(*names, tags=tags)
@@ -399,34 +399,37 @@ class TestImport:
         assert stored() == before
 
 
-NO_KEYS = "each schedule needs its keys, with a name first"
+NO_KEYS = "each schedule needs its keys, beginning with a name"
 # The file after its version, and what is told of it: with its line.
 REFUSED = [
     ("schedule: []", "2: unknown key “schedule”; did you mean schedules?"),
-    ("schedules:\ncalendars: {}", "2: schedules: a list expected, found nothing"),
+    ("schedules:\ncalendars: {}", "2: schedules: expected a list, found nothing"),
     ("schedules:\n- Mine", f"3: {NO_KEYS}"),
     ("schedules:\n- {tags: []}", f"3: {NO_KEYS}"),
     ("schedules:\n- name: 2026", f"3: {NO_KEYS}"),
     ("schedules:\n- name: ' '", f"3: {NO_KEYS}"),
     ("schedules:\n- name: Mine", "3: schedule “Mine”: steps: A schedule needs at least one step."),
-    ("schedules:\n- {name: A}\n- name: a", "4: schedule “a”: name: 1.yaml:3 has the same name: keep one"),
+    (
+        "schedules:\n- {name: A}\n- name: a",
+        "4: schedule “a”: name: 1.yaml:3 has the same name: remove one of them",
+    ),
     ('schedules:\n- name: "a\\u202eb"', "3: schedule “a\u202eb”: name: The character U+202E is not"),
     ("calendars:\n- name: A", "3: calendar “A”: excluded: "),
     ("calendars:\n- name: A\n  excluded:\n  - holidays: XX", "5: calendar “A”: excluded: "),
 ]
 OTHER_VERSIONS = [
     ("schedules: []\n", "1: version: is missing: write version: 1"),
-    ("version: 2\nwhat: ever\n", "1: version: 2 is newer than 1, which this JIM reads"),
+    ("version: 2\nwhat: ever\n", "1: version: 2 is too new: this JIM reads version 1"),
     ("\nversion: 0\n", "2: version: 0 is not supported; write version: 1"),
-    ("version: '1'\n", "1: version: a whole number expected"),
+    ("version: '1'\n", "1: version: expected a whole number"),
 ]
 TWO_EXCLUDED = [{"dates": "2026-12-25"}, {"calendar": "Closing"}]
 # (what a schedule says, the line, what is told of it)
 REFUSED_FIELDS: list[tuple[dict[str, Any], int, str]] = [
     ({"overlapp": "skip"}, 4, "unknown key “overlapp”; did you mean overlap?"),
     ({"status": "closed"}, 4, "unknown key “status”; files cannot set"),
-    ({"timeout_seconds": True}, 4, "timeout_seconds: a whole number expected, found true"),
-    ({"description": 5}, 4, "description: text, in quotes, expected, found 5"),
+    ({"timeout_seconds": True}, 4, "timeout_seconds: expected a whole number, found true"),
+    ({"description": 5}, 4, "description: expected text in quotes, found 5"),
     ({"description": None}, 4, "description: is empty: write a value, or leave the key out"),
     ({"tags": "a"}, 4, "tags: Enter a list of tags"),
     ({"timeout_seconds": 0}, 4, "timeout_seconds: Ensure this value is greater"),
@@ -435,15 +438,15 @@ REFUSED_FIELDS: list[tuple[dict[str, Any], int, str]] = [
     ({"spec": {"at": ["2020-01-01T00:00:00Z"]}}, 5, "spec: at: "),
     ({"spec": {"every": ["1h"], "exclude": TWO_EXCLUDED}}, 9, "spec: exclude: unknown calendar"),
     ({"steps": []}, 4, "steps: A schedule needs at least one step."),
-    ({"steps": "a"}, 4, "steps: a list expected, found 'a'"),
-    ({"steps": ["a"]}, 5, "steps: Step 1: keys and values expected"),
-    ({"steps": [HTTP, HTTP]}, 5, "steps: Step 1: index: each of several steps says its own"),
+    ({"steps": "a"}, 4, "steps: expected a list, found 'a'"),
+    ({"steps": ["a"]}, 5, "steps: Step 1: expected keys and values"),
+    ({"steps": [HTTP, HTTP]}, 5, "steps: Step 1: index: is missing: give each step one"),
     ({"steps": [HTTP | {"index": 0}, HTTP | {"index": 1}]}, 10, "steps: Step 2 (call): name: another step"),
 ]
 # (what a step says, the line, what is told of it)
 REFUSED_STEPS: list[tuple[dict[str, Any], int, str]] = [
     ({"retries": 3}, 9, "Step 1: unknown key “retries”; did you mean max_retries?"),
-    ({"retry_factor": "2"}, 9, "Step 1: retry_factor: a number expected, found '2'"),
+    ({"retry_factor": "2"}, 9, "Step 1: retry_factor: expected a number, found '2'"),
     ({"index": -1}, 9, "Step 1 (call): index: "),
     ({"step_type": "htp"}, 6, "Step 1 (call): step_type: Unknown step type “htp”"),
     ({"config": {**POST, "verb": "GET"}}, 10, "Step 1 (call): config: verb: is not a setting of http steps"),
@@ -493,14 +496,14 @@ class TestAllOrNothing:
         monkeypatch.setattr(code_files, "MOST_BYTES", 1024**2)
         told = complaints(schedule_file("a"), schedule_file("b"), schedule_file("c"), "#" * (1024**2 + 1))
         assert told == [
-            "3.yaml:2: schedules: more than 2 cannot be imported at once: divide them",
+            "3.yaml:2: schedules: more than 2 cannot be imported together: split the import",
             "4.yaml: is larger than 1 MB: make it smaller or split it",
         ]
 
     def test_a_calendar_has_one_name(self) -> None:
         define_calendar("Closing days")
         text = file("calendars: [{name: closing Days, excluded: []}]")
-        told = "name: the stored name is “Closing days”: write it the same way"
+        told = "name: the stored name is “Closing days”: use the same spelling"
         assert complaints(text) == [f"1.yaml:2: calendar “closing Days”: {told}"]
 
     def test_a_calendar_that_would_leave_no_time(self) -> None:
@@ -646,10 +649,14 @@ class TestCommand:
             "      + max_retries: 0",
             "+ create “New”: Every hour; 1 step, paused",
             "= unchanged 1",
-            "Dry run, nothing was saved: 1 created, 2 changed, 1 unchanged; 1 other schedule in no file.",
+            "Dry run (nothing was saved): 1 created, 2 changed, 1 unchanged; "
+            "1 other schedule not in the files.",
         ]
         assert self.run(path)[:-1] == told[:-1]
-        assert self.run(path) == ["= unchanged 4", "Imported: 4 unchanged; 1 other schedule in no file."]
+        assert self.run(path) == [
+            "= unchanged 4",
+            "Imported: 4 unchanged; 1 other schedule not in the files.",
+        ]
 
     def test_mistakes_are_lines_in_the_order_of_the_files(self, tmp_path: Path) -> None:
         """What moves a cursor is not printed."""
@@ -702,7 +709,7 @@ class TestMeanwhile:
             behind=lambda: schedule.edit(token=1, changes=theirs, initiator=SOMEBODY, now=NOW),
         )
         assert [str(problem) for problem in outcome.problems] == [
-            "2.yaml:3: schedule “Mine”: changed in the meantime: run the import again"
+            "2.yaml:3: schedule “Mine”: was changed in the meantime: run the import again"
         ]
         assert [each.description for each in Schedule.objects.all()] == ["theirs"]
         assert imported(schedule_file(description="ours")).problems == []
@@ -715,7 +722,7 @@ class TestMeanwhile:
             behind=lambda: calendar.edit(token=1, changes=changes, initiator=SOMEBODY, now=NOW),
         )
         assert [problem.words for problem in outcome.problems] == [
-            "calendar “Closing days”: changed in the meantime: run the import again"
+            "calendar “Closing days”: was changed in the meantime: run the import again"
         ]
         assert (fresh(calendar).excluded, Schedule.objects.count()) == (changes["excluded"], 0)
 

@@ -147,7 +147,7 @@ class TestAsk:
             (-1, 0.01, {}, "end_at", "ends in the future"),
             (-2, -1, {"which": "some"}, "which", "'some' is not a valid choice"),
             (-2, -1, {"overlap": "never"}, "overlap", "'never' is not a valid choice"),
-            (-0.9, -0.1, {}, "end_at", "no time in this range"),
+            (-0.9, -0.1, {}, "end_at", "no times in this range"),
             (-3, -1, {"which": "failed"}, "which", "None of 3 times would start: 3 never executed."),
             (-40_000_000, -1, {}, "start_at", "Choose a start in 1970 or later."),
             (
@@ -155,7 +155,7 @@ class TestAsk:
                 -1,
                 {"which": "failed"},
                 "start_at",
-                "choose a start from Tue 2026-08-18 04:00:00",
+                "choose a start of Tue 2026-08-18 04:00:00",
             ),
         ],
     )
@@ -174,9 +174,9 @@ class TestAsk:
     ) -> None:
         monkeypatch.setattr(backfill_module, "MOST_TIMES", 1_000)
         assert ask(schedule, -1_000, -1).total == 1_000
-        with pytest.raises(ValidationError, match="times are too many at once"):
+        with pytest.raises(ValidationError, match="times, which is too many"):
             ask(schedule, -1_001, -1)
-        with pytest.raises(ValidationError, match=r"About 8,645,000 times are .* with at most 1,000"):
+        with pytest.raises(ValidationError, match=r"about 8,645,000 times, .* with at most 1,000 times"):
             ask(make_schedule(spec=EVERY_SECOND), -100 * DAY, 0)
 
     def test_a_schedule_that_has_no_times_to_start_is_refused(self, schedule: Schedule) -> None:
@@ -186,7 +186,7 @@ class TestAsk:
         with pytest.raises(Refused, match="The spec of “Nightly” is broken: cron: "):
             ask(schedule)
         fresh(schedule).close(initiator=SOMEBODY, now=NOW)
-        with pytest.raises(Refused, match="“Nightly” is closed: it cannot be run any more"):
+        with pytest.raises(Refused, match="“Nightly” is closed: it can no longer be run"):
             ask(schedule)
 
     def test_a_schedule_has_so_many_open_backfills_at_most(
@@ -253,8 +253,8 @@ class TestWhich:
         ("which", "chosen", "left_out"),
         [
             ("all", {*HISTORIES}, {}),
-            ("missing", {"none", "skipped"}, {"executed already": 8, "waiting already": 2}),
-            ("failed", FAILED, {"never executed": 2, "not failed at last": 5, "waiting already": 2}),
+            ("missing", {"none", "skipped"}, {"already executed": 8, "already waiting": 2}),
+            ("failed", FAILED, {"never executed": 2, "did not fail last time": 5, "already waiting": 2}),
         ],
     )
     def test_which_times(

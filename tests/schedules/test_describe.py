@@ -65,7 +65,7 @@ def test_a_broken_one() -> None:
     generate(hours(1))
     described = describe(schedule, now=hours(1))
     assert (described.state, described.upcoming) == ("broken", [])
-    assert "5 fields expected" in described.spec_error
+    assert "expected 5 fields" in described.spec_error
     assert described.sentence.startswith("Invalid spec: ")
 
 

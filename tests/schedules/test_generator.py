@@ -113,7 +113,7 @@ class TestASearchThatGivesUp:
         generate(self.BEFORE + seconds(later))
         assert times(schedule) == [self.BEFORE + seconds(n) for n in range(1, 10)]
         schedule = fresh(schedule)
-        assert (schedule.next_run_at, "leaves nothing" in schedule.spec_error) == (None, True)
+        assert (schedule.next_run_at, "leaves no times" in schedule.spec_error) == (None, True)
 
     def test_it_can_be_closed_and_edited(self) -> None:
         now = self.BEFORE + seconds(3_600)
@@ -130,7 +130,7 @@ class TestABadScheduleStopsNobody:
         Schedule.objects.filter(pk=bad.pk).update(spec={"cron": ["0 0 * *"]})
         Schedule.objects.filter(pk=worse.pk).update(spec=["not", "an", "object"])
         generate(minutes(1))
-        assert "5 fields expected, got 4" in fresh(bad).spec_error
+        assert "got 4" in fresh(bad).spec_error
         for each in (bad, worse):
             assert (fresh(each).next_run_at, fresh(each).status) == (None, "active")
             assert (fresh(each).processed_until, times(each)) == (NOW, [])

@@ -139,10 +139,10 @@ class TestSpecInAFile:
     @pytest.mark.parametrize(
         ("spec", "words"),
         [
-            ({"cron": ["0 9 13 * 5"]}, "Note: 0 9 13 * 5 gives both day of month and day of week"),
+            ({"cron": ["0 9 13 * 5"]}, "Note: 0 9 13 * 5 sets both day of month and day of week"),
             (
                 {"at": ["2020-01-01T00:00"]},
-                "Note: This spec would not be accepted now: at: only matches in the",
+                "Note: This spec would not be accepted now: at: matches only in the",
             ),
             ({"at": ["2020-01-01T00:00"]}, "No times after 2026-11-16 03:00 UTC."),
             ({"every": ["1h"], "jitter": "5m"}, "Note: Jitter depends on the schedule's name"),
@@ -164,14 +164,17 @@ class TestSpecInAFile:
         ("content", "words"),
         [
             ({"cron": ["61 * * * *"]}, "cron: minute 61 is out of range"),
-            ({"name": 7, "spec": {}}, "name: text expected, got 7"),
-            ({"spec": {}, "calendars": []}, "calendars: an object of names and lists expected"),
+            ({"name": 7, "spec": {}}, "name: expected text, got 7"),
+            ({"spec": {}, "calendars": []}, "calendars: expected an object of names and lists"),
             ({"spec": {"every": ["1h"], "exclude": [{"calendar": "x"}]}, "calendars": {"x": 1}}, "exclude: "),
             ({"every": ["1h"], "exclude": [{"calendar": "x"}]}, "exclude: the calendar 'x' is not given;"),
             ("", "standard input is empty; a spec is expected"),
             ('{"cron": [}', "standard input: not JSON: Expecting value (line 1, column 11)."),
             ("a: 1\na: 2", "standard input: line 2: the key “a” appears twice."),
-            ({"schedules": [{}, {}]}, "schedules: a list of one expected, as “exportschedules NAME”"),
+            (
+                {"schedules": [{}, {}]},
+                "schedules: expected a list of one schedule, as “exportschedules NAME”",
+            ),
             ("every hour", "an object with cron, every, calendars"),
         ],
     )
@@ -240,7 +243,7 @@ class TestStoredSchedule:
         for spec in ({"every": ["1h"]}, {"every": ["2h"]}, {"every": ["3h"]}):
             schedule = make_schedule(name="Nightly", spec=spec)
             schedule.close(initiator=SOMEBODY, now=NOW)
-        assert "Note: The schedule is closed: it does not run at these times." in said("Nightly")
+        assert "Note: The schedule is closed: it will not run at these times." in said("Nightly")
         assert said("Nightly")[1] == "Every 3 hours"
         make_schedule(name="Nightly", spec={"every": ["4h"]})
         assert said("Nightly")[1] == "Every 4 hours"
@@ -260,7 +263,7 @@ class TestStoredSchedule:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         skipped, kept = said("Nightly", "--count", "2")[-2:]
-        assert skipped.endswith("skipped, on request of ada")
+        assert skipped.endswith("skipped on request from ada")
         assert kept.endswith("in 1 d 6 h")
         assert [time["skipped_by"] for time in told("Nightly", "--count", "2")["times"]] == ["ada", ""]
 
@@ -268,15 +271,15 @@ class TestStoredSchedule:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS, remaining=3)
         schedule.pause(initiator=SOMEBODY, now=NOW, note="disk is full", until=NOW + seconds(86_400))
         lines = said("Nightly", "--count", "1")
-        assert "Note: Runs left: 3. Later times are skipped." in lines
+        assert "Note: Runs left: 3. Later times will be skipped." in lines
         assert "Note: The schedule is paused until 2026-11-17 03:00 UTC, so its times wait: disk" in lines
 
     @pytest.mark.parametrize(
         ("wanted", "words"),
         [
             ("nightly", "Unknown schedule “nightly”; did you mean Nightly report?"),
-            ("weather", "Unknown schedule “weather”; there are: Nightly backup, Nightly report"),
-            ("9" * 30, "; there are"),
+            ("weather", "Unknown schedule “weather”; choose one of: Nightly backup, Nightly report"),
+            ("9" * 30, "; choose one of"),
             ("a\x00b", "Unknown schedule"),
         ],
     )
@@ -286,7 +289,7 @@ class TestStoredSchedule:
         assert words in refusal(wanted)
 
     def test_a_broken_spec_is_told(self) -> None:
-        assert refusal("Nightly") == "Unknown schedule “Nightly”; none exist yet"
+        assert refusal("Nightly") == "Unknown schedule “Nightly”; no schedules exist yet"
         make_schedule(name="Nightly")
         Schedule.objects.update(spec={"cron": ["61 * * * *"]})
         assert refusal("Nightly").startswith("The spec of “Nightly” is broken: cron: minute 61")

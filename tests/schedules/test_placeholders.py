@@ -70,22 +70,25 @@ class TestWriting:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("{{", "“{{” is not closed, or not a placeholder; write {{{{ for a literal {{"),
+            ("{{", "“{{” is not closed, or is not a placeholder; write {{{{ for a literal {{"),
             ("x {{ attempt } }", "“{{ attempt } }” is not closed"),
             ("{{ attempt {{ attempt }}", "is not closed"),
-            ("{{ steps.it's.result }}", "is not closed, or not a placeholder"),
+            ("{{ steps.it's.result }}", "is not closed, or is not a placeholder"),
             ("{{}}", "is not a placeholder: write names joined by dots"),
             ("{{ steps..result }}", "is not a placeholder"),
-            ("{{ steps.Import HR.result }}", "in quotes those with other characters than letters"),
+            ("{{ steps.Import HR.result }}", "quotes around names with other characters than letters"),
             ("{{ steps }}", "“steps” must name a step and its result: steps.NAME.result"),
             ("{{ steps.'a b' }}", 'must name a step and its result: steps."a b".result'),
-            ("{{ secrets.a.b }}", "“secrets.a.b” must be secrets. and the name of one secret"),
+            ("{{ secrets.a.b }}", "“secrets.a.b” must consist of secrets. and the name of one secret"),
             ("{{ step.a.result }}", "unknown value “step”; did you mean steps?"),
-            ("{{ weather }}", "unknown value “weather”; there are: steps, secrets, event, last"),
-            ("{{ event.key }}", "“event.key” must be event. and one of topic, message_id, title, payload"),
+            ("{{ weather }}", "unknown value “weather”; choose one of: steps, secrets, event, last"),
+            (
+                "{{ event.key }}",
+                "“event.key” must consist of event. and one of topic, message_id, title, payload",
+            ),
             ("{{ event.topic.slug }}", "“event.topic.slug”: nothing can follow event.topic"),
             ("{{ attempt.number }}", "“attempt.number”: nothing can follow attempt"),
-            ({"{{ attempt }}": 1}, "“{{ attempt }}” is a name: placeholders work in values only"),
+            ({"{{ attempt }}": 1}, "“{{ attempt }}” is a name: placeholders can be used only in values"),
             ("{{ " + "x" * 500, "…” is not closed"),
         ],
     )
@@ -194,11 +197,11 @@ class TestPaths:
     @pytest.mark.parametrize(
         ("path", "words"),
         [
-            (("b",), "it has no b; there is a, 0, "),
-            (("a", "2"), "it has no a.2; the list has 2 entries, counted from 0"),
-            (("a", "-1"), "it has no a.-1; the list has 2 entries"),
-            (("a", "9" * 5_000), "the list has 2 entries"),
-            (("n", "x y"), 'it has no n."x y": there is nothing inside “null”'),
+            (("b",), "b does not exist; available: a, 0, "),
+            (("a", "2"), "a.2 does not exist; the list has a length of 2 and starts at 0"),
+            (("a", "-1"), "a.-1 does not exist; the list has a length of 2"),
+            (("a", "9" * 5_000), "the list has a length of 2"),
+            (("n", "x y"), 'n."x y" does not exist: “null” contains no values'),
         ],
     )
     def test_what_is_missing_is_named_with_what_there_is(self, path: tuple[str, ...], words: str) -> None:
@@ -297,7 +300,7 @@ class TestSaving:
         ("text", "words"),
         [
             ("{{ steps.b.result }}", "a step cannot use its own result"),
-            ("{{ steps.x.result }}", "unknown step “x”; there are: a, b, side, later"),
+            ("{{ steps.x.result }}", "unknown step “x”; choose one of: a, b, side, later"),
             ("{{ steps.A.result }}", "unknown step “A”; did you mean a?"),
             ("{{ steps.side.result }}", "“side” is in the same group, so they run side by side"),
             ("{{ steps.later.result }}", "“later” runs later: move it to an earlier group"),
@@ -354,7 +357,7 @@ class TestSaving:
         ("text", "words"),
         [
             ("{{ steps.a.result }}", "a single job has no earlier steps"),
-            ("{{ nominal_time }}", "a single job has only attempt and idempotency_key"),
+            ("{{ nominal_time }}", "a single job has only the values attempt and idempotency_key"),
             ("{{ secrets.token }}", "unknown secret “token”; define it first"),
             ("{{ attemp }}", "did you mean attempt?"),
         ],

@@ -192,7 +192,7 @@ class TestRevisions:
         assert (revisions[0].number, revisions[-1].number, revisions[5:5]) == (30, 1, [])
         with pytest.raises(IndexError):
             revisions[30]
-        with pytest.raises(ValueError, match="without gaps"):
+        with pytest.raises(ValueError, match="a step other than 1"):
             revisions[::2]
 
     def test_the_one_in_force_at_a_time(self) -> None:

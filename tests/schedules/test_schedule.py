@@ -201,7 +201,7 @@ class TestEdit:
         edit(schedule, now=minutes(2), description="new words")
         assert (fresh(schedule).description, fresh(schedule).token) == ("new words", 2)
         assert fresh(schedule).next_run_at is None
-        assert fresh(schedule).spec_error.startswith("exclude: leaves nothing")
+        assert fresh(schedule).spec_error.startswith("exclude: leaves no times")
 
     @pytest.mark.usefixtures("soon_given_up")
     def test_a_new_spec_that_leaves_nothing_where_the_old_one_got_to_is_refused(self) -> None:
@@ -210,7 +210,7 @@ class TestEdit:
         Schedule.objects.update(processed_until=minutes(2))
         with pytest.raises(ValidationError) as refused:
             edit(fresh(schedule), now=NOW, spec=SOON_STUCK)
-        assert refused.value.message_dict["spec"][0].startswith("exclude: leaves nothing")
+        assert refused.value.message_dict["spec"][0].startswith("exclude: leaves no times")
         assert fresh(schedule).spec == HOURLY
 
     @pytest.mark.usefixtures("soon_given_up")
@@ -225,7 +225,9 @@ class TestEdit:
             lambda: fresh(schedule).next_times(3, now=now),
             lambda: fresh(schedule).upcoming(3, now=now),
         ):
-            with pytest.raises(Refused, match=f"The spec of “{schedule}” is broken: exclude: leaves nothing"):
+            with pytest.raises(
+                Refused, match=f"The spec of “{schedule}” is broken: exclude: leaves no times"
+            ):
                 asking()
 
 

@@ -91,7 +91,7 @@ class TestSaving:
             response = save(client, None, **form)
             assert words in errors(response)[field]
             if field != "value":
-                assert errors(response)["value"].startswith("Please type it again")
+                assert errors(response)["value"].startswith("Type the value again")
             shown = response.content.decode()
             assert (form["description"] in shown, form["name"] in shown) == (True, True)
             assert CANARY not in shown
@@ -124,7 +124,7 @@ class TestSaving:
         shown = client.get(page("schedules_secret_change", secret.pk)).content.decode()
         assert "“token” cannot be decrypted on" in shown
         for response in (save(client, secret), save(client, name="second")):
-            assert "nothing can be encrypted" in errors(response)["__all__"]
+            assert "Nothing can be encrypted" in errors(response)["__all__"]
 
 
 class TestNoValueLeavesIt:

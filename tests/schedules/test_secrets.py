@@ -246,7 +246,9 @@ class TestKeys:
             lambda: put("second"),
             lambda: secret.edit(value="new value", initiator=SOMEBODY, now=NOW),
         ):
-            with pytest.raises(VaultError, match=f"nothing can be encrypted: {key_file} does not exist"):
+            with pytest.raises(
+                VaultError, match=f"Nothing can be encrypted on .+: {key_file} does not exist"
+            ):
                 change()
         with pytest.raises(Undecryptable, match=f"{key_file} does not exist"):
             value_of()
@@ -297,7 +299,7 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("folder", "words"),
         [
-            ("/proc/jim", "cannot be kept in /proc/jim/secrets_keys: No such file or directory."),
+            ("/proc/jim", "cannot be saved in /proc/jim/secrets_keys: No such file or directory."),
             ("/dev/null/jim", "in /dev/null/jim/secrets_keys cannot be read: Not a directory."),
         ],
     )
@@ -313,9 +315,9 @@ class TestRotation:
         values = put_three()
         (old,) = keys_in(key_file)
         assert rotate() == [
-            f"A new key is the first one in {key_file}.",
-            "2 of 3 secrets are done.",
-            "3 of 3 secrets are done.",
+            f"Added a new key as the first one in {key_file}.",
+            "2 of 3 secrets were processed.",
+            "3 of 3 secrets were processed.",
             "1 older key was dropped.",
         ]
         (new,) = keys_in(key_file)
@@ -400,10 +402,10 @@ class TestRotation:
         Secret.objects.all().delete()
         put()
         rotation = Secret.objects.rotate(initiator=SOMEBODY, now=LATER)
-        assert next(rotation).startswith("A new key")
-        assert next(rotation) == "1 of 1 secrets are done."
+        assert next(rotation).startswith("Added a new key")
+        assert next(rotation) == "1 of 1 secrets were processed."
         backup.save(force_insert=True)
-        assert list(rotation) == ["2 of 2 secrets are done.", "1 older key was dropped."]
+        assert list(rotation) == ["2 of 2 secrets were processed.", "1 older key was dropped."]
         assert value_of("restored") == "old value"
 
     def test_a_value_that_comes_meanwhile_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -491,14 +493,14 @@ class TestCommand:
         call_command("rotatesecrets", dry_run=True)
         call_command("rotatesecrets", dry_run=True, keep_old=True)
         assert capsys.readouterr().out.splitlines() == [
-            f"Would make a new key, encrypt 1 secrets with it, and drop the 1 in {key_file}.",
-            f"Would make a new key, encrypt 1 secrets with it, and keep the 1 in {key_file}.",
+            f"Would make a new key, encrypt 1 secrets with it, and drop the old keys (1) in {key_file}.",
+            f"Would make a new key, encrypt 1 secrets with it, and keep the old keys (1) in {key_file}.",
         ]
         assert (key_file.read_text(), list(Secret.objects.values())) == (before, tokens)
         call_command("rotatesecrets")
         *_, dropped, last = capsys.readouterr().out.splitlines()
         assert dropped == "1 older key was dropped."
-        assert last.startswith(f"Copy {key_file} to every other host that has a data folder of its own")
+        assert last.startswith(f"Copy {key_file} to every other host that has its own data folder")
         assert Activity.objects.get(operation="rotate").initiator_name.startswith("rotatesecrets (")
 
     def test_with_keys_in_the_environment_it_says_which_can_go(
@@ -524,7 +526,7 @@ class TestCommand:
         settings.JIM_SECRETS_KEYS = [new]
         assert value_of() == CANARY
         call_command("rotatesecrets")
-        assert "JIM_SECRETS_KEYS has only this key." in capsys.readouterr().out
+        assert "JIM_SECRETS_KEYS contains only this key." in capsys.readouterr().out
         assert not key_file.exists()
 
     def test_what_cannot_be_decrypted_stops_it_unless_it_is_told_otherwise(

@@ -67,11 +67,11 @@ class TestDefine:
             ("", [], "name", "cannot be blank"),
             ("x" * 101, [], "name", "at most 100 characters"),
             ("TAKEN", [], "name", "A calendar with this name already exists"),
-            ("x", {}, "excluded", "a list expected"),
+            ("x", {}, "excluded", "expected a list"),
             ("x", [{"holidays": "Atlantis"}], "excluded", "'Atlantis' is n"),
             ("x", [{"comment": "all of it"}], "excluded", "every time"),
             ("x", [{"calendar": "other"}], "excluded", "cannot refer to another calendar"),
-            ("x", [{"dates": NOW}], "excluded", "text expected"),
+            ("x", [{"dates": NOW}], "excluded", "expected text"),
             ("x", [MONDAY] * 1001, "excluded", "1,001 entries are too many"),
         ],
     )
@@ -99,7 +99,7 @@ class TestUse:
     def test_one_that_does_not_exist_is_refused_with_advice(self) -> None:
         for others, words in (
             ([], "create it first: none exist yet"),
-            (["UK", "US"], "there are: UK, US"),
+            (["UK", "US"], "choose one of: UK, US"),
             (["Days Off!"], "did you mean Days Off!?"),
         ):
             for name in others:
@@ -264,7 +264,7 @@ class TestRefusedEdit:
         monkeypatch.setattr(timeline, "CANDIDATES", 500)
         calendar = define()
         make_schedule(name="Tireless", spec={"every": ["2s"], "exclude": [{"calendar": "days off"}]})
-        words = "The spec of “Tireless” would break: exclude: leaves nothing"
+        words = "The spec of “Tireless” would break: exclude: leaves no times"
         self.refused(Refused, partial(edit, calendar, {"second": "*/2"}), words)
 
     def test_a_schedule_whose_times_would_come_too_close_together_is_named(self, settings: Any) -> None:

@@ -128,7 +128,7 @@ class TestItsPages:
         assert fresh(template).status == "active"
         client.post(url)
         assert fresh(template).status == "archived"
-        assert "is archived already" in told(client, client.post(url))
+        assert "is already archived" in told(client, client.post(url))
         assert save(client, fresh(template), description="new").status_code == 403
         client.post(operation("schedules_tasktemplate", "restore", template.pk))
         assert fresh(template).status == "active"

@@ -111,7 +111,7 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"config": "{}"}, "config: must be an object of settings, not '{}'"),
     ({"config": None}, "config: must be an object of settings, not null"),
     ({"config": {"kwargs": [1]}}, "config.kwargs: must be an object"),
-    ({"max_retries": "3"}, "max_retries: a whole number expected, found '3'"),
+    ({"max_retries": "3"}, "max_retries: expected a whole number, found '3'"),
     ({"run_if": "failure"}, "run_if: no step runs before this one"),
 ]
 
@@ -279,7 +279,7 @@ class TestArchive:
         with pytest.raises(Conflict):
             template.archive(initiator=SOMEBODY, now=NOW, token=2)
         template.archive(initiator=SOMEBODY, now=NOW, token=1)
-        with pytest.raises(Refused, match="is archived already"):
+        with pytest.raises(Refused, match="is already archived"):
             template.archive(initiator=SOMEBODY, now=NOW)
         with pytest.raises(Conflict):
             template.restore(initiator=SOMEBODY, now=NOW, token=1)
@@ -292,20 +292,20 @@ class TestArchive:
             make_template("EXPORT")
         schedule.close(initiator=SOMEBODY, now=NOW)
         make_template("EXPORT")
-        with pytest.raises(Refused, match="Another template is named “Export” now"):
+        with pytest.raises(Refused, match="Another template is now named “Export”"):
             fresh(template).restore(initiator=SOMEBODY, now=NOW)
 
 
 # (the fields, the field that complains, what it says)
 BAD_TEMPLATES: list[tuple[dict[str, Any], str, str]] = [
     ({"name": " "}, "name", "This must not be blank"),
-    ({"name": 7}, "name", "text, in quotes, expected, found 7"),
+    ({"name": 7}, "name", "expected text in quotes, found 7"),
     ({"name": " TAKEN "}, "name", "A template with this name already exists"),
     ({"name": "Cafe\u0301"}, "name", "A template with this name already exists"),
     ({"description": "x" * 1001}, "description", "at most 1000 characters"),
     ({"step_type": "cobol"}, "step_type", "Unknown step type “cobol”"),
     ({"config": {}}, "config.function", "is required"),
-    ({"max_retries": True}, "max_retries", "a whole number expected, found true"),
+    ({"max_retries": True}, "max_retries", "expected a whole number, found true"),
     ({"resources": "db"}, "resources", "Enter a list of texts"),
     ({"config": {"function": "a.b", "args": ["{{ secrets.a }}"]}}, "config.args", "unknown secret “a”"),
 ]

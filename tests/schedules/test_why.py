@@ -129,16 +129,16 @@ class TestItRan:
         missed, by_hand = answer.sentence.split(". ", 1)
         assert missed.startswith("Missed")
         assert by_hand == (
-            f"By hand (ada). Running: execution {execution} started at 06:00 and has not ended yet."
+            f"Manual run by ada. Running: execution {execution} started at 06:00 and has not ended yet."
         )
         automatic = Occurrence.objects.get(source="auto", nominal_at=hours(1))
         assert (answer.occurrence, answer.execution_id) == (automatic, execution)
         assert why(schedule, hours(2), now=hours(3)).endswith(
-            f" In a backfill (ada). Waiting for execution {execution}, which started at 06:00."
+            f" Backfill by ada. Waiting for execution {execution}, which started at 06:00."
         )
         asked.cancel(initiator=SOMEBODY, now=hours(3.5))
         assert why(schedule, hours(2), now=hours(4)).endswith(
-            " In a backfill (ada). Cancelled: the backfill was cancelled by ada at 06:30."
+            " Backfill by ada. Cancelled: the backfill was cancelled by ada at 06:30."
         )
 
 
@@ -157,8 +157,8 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         schedule = make_schedule(spec=HOURLY)
         pass_time(to=hours(3), step=3)
         assert why(schedule, hours(2), now=hours(3)) == (
-            f"Skipped: several times were due at once, and execution {last_execution().pk} "
-            "was started, for 04:00."
+            f"Skipped: several times were due together, and execution {last_execution().pk} "
+            "was started instead, for 04:00."
         )
 
     def test_a_superseded_one_names_its_successor_if_that_is_no_further_than_the_buffer(
@@ -172,16 +172,16 @@ class TestItWasSkippedMissedDroppedOrCancelled:
             said = why(schedule, hours(hour), now=hours(5))
             assert said == f"Skipped: superseded by the run of 08:00, {running}."
         settings.JIM_BUFFER_LIMIT = 1
-        assert "superseded by a newer one, while" in why(schedule, hours(2), now=hours(5))
+        assert "superseded by a newer run, while" in why(schedule, hours(2), now=hours(5))
         assert "superseded by the run of 08:00, while" in why(schedule, hours(3), now=hours(5))
 
     def test_on_request(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         for now in (NOW, hours(1)):
-            assert why(schedule, hours(1), now=now) == "Will be skipped on request of ada."
+            assert why(schedule, hours(1), now=now) == "Will be skipped on request from ada."
         pass_time(to=hours(1))
-        assert why(schedule, hours(1), now=hours(1)) == "Skipped on request of ada."
+        assert why(schedule, hours(1), now=hours(1)) == "Skipped on request from ada."
 
     def test_without_runs_left(self) -> None:
         schedule = make_schedule(spec=HOURLY, remaining=1)
@@ -223,7 +223,7 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         schedule = make_schedule(spec=HOURLY, paused=True)
         pass_time(to=hours(3))
         assert why(schedule, hours(1), now=hours(3)) == (
-            "Dropped: more than 2 times were waiting; the oldest made way."
+            "Dropped: the oldest times were discarded, because more than 2 were waiting."
         )
 
 
@@ -262,7 +262,9 @@ class TestItIsWaiting:
     def test_for_the_invoker(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         generate(hours(1))
-        assert why(schedule, hours(1), now=hours(1)) == "Due: the scheduler starts this time in a moment."
+        assert (
+            why(schedule, hours(1), now=hours(1)) == "Due now: the scheduler will start this run in a moment."
+        )
         assert why(schedule, hours(1), now=hours(1.5)) == (
             "Waiting for the scheduler for 30 min: check that a scheduler is running."
         )
@@ -286,10 +288,10 @@ class TestItIsToCome:
         schedule = make_schedule(spec=HOURLY, remaining=2)
         schedule.skip_next(initiator=SOMEBODY, now=NOW)
         assert [why(schedule, hours(n), now=NOW) for n in (1, 2, 3, 4)] == [
-            "Will be skipped on request of ada.",
+            "Will be skipped on request from ada.",
             "Will run.",
             "Will run.",
-            "Will not run: earlier times use up the 2 runs left.",
+            "Will not run: earlier times will use up the 2 runs left.",
         ]
 
 
@@ -363,11 +365,11 @@ class TestNoRecordOfIt:
     def test_the_scheduler_has_not_come_to_it_yet(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         assert why(schedule, hours(1), now=hours(1) + seconds(3)) == (
-            "Due: the scheduler records this time in a moment."
+            "Due now: the scheduler will record this time in a moment."
         )
         assert why(schedule, hours(1), now=hours(3)) == (
-            "The scheduler is 2 h late: it is catching up, or none is running. "
-            "Times until 03:00 are recorded."
+            "The scheduler is 2 h late: it is either catching up or not running. "
+            "Times up to 03:00 have been recorded."
         )
 
     def test_it_came_while_the_spec_could_not_be_read(self) -> None:
@@ -379,7 +381,7 @@ class TestNoRecordOfIt:
             assert said.startswith("The spec is invalid, so the schedule does not run until")
         edit(schedule, now=hours(3), spec=HOURLY)
         assert why(schedule, hours(1), now=hours(3)) == (
-            "This is one of its times, but it was not recorded: the spec was invalid then, "
+            "This is one of the schedule's times, but it was not recorded: the spec was invalid then, "
             "or the record was deleted."
         )
 
@@ -401,7 +403,7 @@ class TestTheClock:
         schedule = make_schedule(spec={"cron": ["30 1 * * *"], **LONDON}, now=self.MARCH)
         gap = (
             "This time does not exist: the clocks of Europe/London go from 01:00 to 02:00 on 29 March 2026: "
-            "01:30 does not exist on that day, and takes place at 02:00."
+            "01:30 does not exist on that day, so the run takes place at 02:00."
         )
         asked = datetime.fromisoformat("2026-03-29T01:30")
         answer = schedule.why(asked, now=self.MARCH)

@@ -40,7 +40,7 @@ def test_three_bad_schedules_are_shown_as_such_while_the_others_run() -> None:
         wait_until(lambda: last_outcomes([unknown, refused]) == ["failed", "failed"])
 
     assert "every now and then" in fresh(broken).spec_error
-    assert fresh(broken).spec_in_words.startswith("Invalid spec: cron: 5 fields expected")
+    assert fresh(broken).spec_in_words.startswith("Invalid spec: cron: expected 5 fields")
     assert fates(broken) == []
 
     (activity,) = attempts(Execution.objects.get(schedule=unknown), "lost")

@@ -146,7 +146,9 @@ class TestIdempotencyKey:
         schedule = make_schedule()
         run(schedule, key="order 7")
         before = everything()
-        with pytest.raises(Refused, match="“order 7” was used for another request: use another key"):
+        with pytest.raises(
+            Refused, match="“order 7” was already used for another request: use a different key"
+        ):
             run(schedule, at=1, key="order 7", **other)
         assert everything() == before
 

@@ -78,10 +78,10 @@ class TestSkipNext:
         with pytest.raises(Refused, match=r"Mon 2026-11-16 03:05:00 UTC of .* is not marked to be skipped"):
             schedule.unskip(first, initiator=SOMEBODY, now=NOW)
         Timeline().pass_to(10)
-        assert ledger(schedule) == {5: "started 5, completed 7", 10: "skipped: on request of ada"}
+        assert ledger(schedule) == {5: "started 5, completed 7", 10: "skipped: on request from ada"}
         assert counters(schedule) == {"started": 1, "skipped": {"on request": 1}}
         assert fresh(schedule).skips == {}
-        with pytest.raises(Refused, match="has passed"):
+        with pytest.raises(Refused, match="has already passed"):
             schedule.unskip(second, initiator=SOMEBODY, now=minutes(11))
         records = Activity.objects.filter(operation__in=["skip", "unskip"]).order_by("pk")
         assert [(r.operation, r.initiator_name, r.details) for r in records] == [
@@ -94,7 +94,7 @@ class TestSkipNext:
         tick(minutes(60))
         assert schedule.occurrences.get().planned_at > minutes(60)
         assert skip_next(schedule, at=60) == minutes(60)
-        assert ledger(schedule) == {60: "skipped: on request of ada"}
+        assert ledger(schedule) == {60: "skipped: on request from ada"}
         assert counters(schedule) == {"skipped": {"on request": 1}}
         assert skip_next(schedule, at=60) == minutes(120)
 
@@ -110,7 +110,7 @@ class TestSkipNext:
         tick(minutes(10))
         schedule.resume(initiator=SOMEBODY, now=minutes(11))
         tick(minutes(11))
-        assert ledger(schedule) == {5: "skipped: on request of ada", 10: "started 11"}
+        assert ledger(schedule) == {5: "skipped: on request from ada", 10: "started 11"}
 
     def test_one_that_is_left_out_because_of_an_old_spec_does_not_outlive_it(self) -> None:
         schedule = make_schedule(spec=EVERY_FIVE)

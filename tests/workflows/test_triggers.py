@@ -252,7 +252,7 @@ class TestWhatTheRunKnows:
         trigger(schedule, initiator=SOMEBODY, now=NOW)
         run_until_idle()
         errors = [attempts(each, "tell")[0].error for each in Execution.objects.order_by("pk")]
-        assert ["has no id; there is a" in errors[0], "has no id: there is nothing" in errors[1]] == [
+        assert ["id does not exist; available: a" in errors[0], "id does not exist: “" in errors[1]] == [
             True
         ] * 2
         assert errors[2] == "{{ event.payload.id }}: this run was not started by an event"

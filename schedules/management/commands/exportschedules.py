@@ -17,18 +17,24 @@ from schedules.models import Refused
 
 class Command(BaseCommand):
     help = (
-        "Write schedules and the calendars and templates that they use as YAML, for importschedules. Without "
-        "names and tags: all schedules that are not closed, all calendars, and all templates that are not "
-        "archived. Secrets stay references."
+        "Write schedules as YAML for importschedules, with the calendars and templates that they use. "
+        "Without names or tags, write all schedules that are not closed, all calendars, and all templates "
+        "that are active or in use. Secrets are written as references, without their values."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("names", nargs="*", metavar="NAME", help="only these schedules")
         parser.add_argument(
-            "--tag", action="append", default=[], help="only those with this tag; repeated: with all of them"
+            "--tag",
+            action="append",
+            default=[],
+            help="only schedules with this tag; if repeated, with all of these tags",
         )
         parser.add_argument(
-            "--output", metavar="FILE", default="-", help="the file to write or replace, not standard output"
+            "--output",
+            metavar="FILE",
+            default="-",
+            help="the file to write or replace (default: standard output)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

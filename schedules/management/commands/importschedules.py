@@ -25,23 +25,23 @@ MANY = 50
 
 class Command(BaseCommand):
     help = (
-        "Create and change schedules, calendars and templates from YAML files, which exportschedules writes. "
-        "Entries are matched by name. Entries that are the same already and everything that the files do not "
-        "mention stay unchanged. If any file has an error, nothing is changed."
+        "Create and change schedules, calendars and templates from YAML files, as exportschedules writes. "
+        "Entries are matched by name. Entries that are already the same, and everything that the files do "
+        "not mention, stay unchanged. If any file has an error, nothing is changed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("files", nargs="+", metavar="FILE", help="a YAML file; - reads standard input")
-        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would change")
         parser.add_argument(
             "--as",
             dest="username",
             metavar="USERNAME",
             default="",
-            help="in the name of this user, with no more than their permissions",
+            help="make the changes as this user, with only their permissions",
         )
-        parser.add_argument("--paused", action="store_true", help="new schedules begin paused")
-        parser.add_argument("--json", action="store_true", help="for programs: what changed, as an object")
+        parser.add_argument("--paused", action="store_true", help="create new schedules paused")
+        parser.add_argument("--json", action="store_true", help="print the changes as JSON, for programs")
 
     def handle(self, *args: Any, **options: Any) -> None:
         library = Library()
@@ -115,8 +115,8 @@ def _summary(outcome: Outcome, *, dry_run: bool) -> str:
     created = sum(change.is_new for change in outcome.changes)
     counts = {"created": created, "changed": len(outcome.changes) - created, "unchanged": outcome.unchanged}
     told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
-    others = f"; {counted(outcome.others, 'other schedule')} in no file" if outcome.others else ""
-    return f"Dry run, nothing was saved: {told}{others}." if dry_run else f"Imported: {told}{others}."
+    others = f"; {counted(outcome.others, 'other schedule')} not in the files" if outcome.others else ""
+    return f"Dry run (nothing was saved): {told}{others}." if dry_run else f"Imported: {told}{others}."
 
 
 def _printable(line: str) -> str:

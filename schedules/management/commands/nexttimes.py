@@ -51,9 +51,10 @@ class Subject:
 
 class Command(BaseCommand):
     help = (
-        "Say when a schedule runs next: one that is stored, or a spec in a file or on standard input, for "
-        'which no database is needed. It may be JSON or YAML: a spec, or {"name": …, "spec": …} as in an '
-        'export, with {"calendars": {NAME: […]}} for the shared calendars that it names.'
+        "Show when a schedule will run next. Name a stored schedule, or give a spec in a file or on standard "
+        "input, which needs no database. The spec can be JSON or YAML. It can stand alone or be written as "
+        '{"name": …, "spec": …}, as in an export; add "calendars": {NAME: […]} for the shared calendars '
+        "that it uses."
     )
     requires_system_checks = []
 
@@ -63,17 +64,23 @@ class Command(BaseCommand):
             nargs="?",
             default="",
             metavar="NAME-OR-ID",
-            help="a stored schedule; - reads a spec from standard input",
+            help="the name or id of a stored schedule; - reads a spec from standard input",
         )
         parser.add_argument("--file", default="", metavar="FILE", help="read a spec from this file")
         parser.add_argument(
             "--after",
             default="",
             metavar="TIME",
-            help="begin there, not now: 2026-12-01T09:00 (on the schedule's clock) or 2026-12-01T09:00:00Z",
+            help="show the times after this time, not after now: 2026-12-01T09:00 (in the schedule's time "
+            "zone) or 2026-12-01T09:00:00Z",
         )
-        parser.add_argument("--count", default="10", metavar="N", help=f"how many times, 1 to {MOST:,} (10)")
-        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument(
+            "--count",
+            default="10",
+            metavar="N",
+            help=f"how many times to show, from 1 to {MOST:,} (default: 10)",
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -137,9 +144,9 @@ def _written(data: Any) -> Subject:
     around = _around(data)
     name, calendars = around.get("name", ""), around.get("calendars", {})
     if not isinstance(name, str):
-        raise SpecError("name", f"text expected, got {shown(name)}")
+        raise SpecError("name", f"expected text, got {shown(name)}")
     if not isinstance(calendars, dict):
-        raise SpecError("calendars", f"an object of names and lists expected, got {shown(calendars)}")
+        raise SpecError("calendars", f"expected an object of names and lists, got {shown(calendars)}")
     for missing in [each for each in names_in(around["spec"]) if each not in calendars]:
         advice = 'write {"spec": …, "calendars": {' + json.dumps(missing, ensure_ascii=False) + ": […]}}"
         raise SpecError("exclude", f"the calendar {shown(missing)} is not given; {advice}")
@@ -147,22 +154,22 @@ def _written(data: Any) -> Subject:
     spec, now = Spec.parse(around["spec"], calendars), timezone.now()
     notes = [*spec.notes, *_doubts(spec, now)]
     if spec.jitter and not name:
-        notes.append("Jitter depends on the schedule's name; with “name”, the real times are shown.")
+        notes.append("Jitter depends on the schedule's name: add “name” to see the real times.")
     return Subject(spec, name, name, now, notes, since=now)
 
 
 def _around(data: Any) -> dict[str, Any]:
-    """Return a spec with its name and calendars, as far as given."""
+    """Return a spec with its name and calendars, if they are given."""
     if isinstance(data, dict) and "schedules" in data:
         return _exported(data)
     return data if isinstance(data, dict) and "spec" in data else {"spec": data}
 
 
 def _exported(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the same from a file that exportschedules wrote."""
+    """Return the same for a file that exportschedules wrote."""
     schedules, calendars = data["schedules"], data.get("calendars", [])
     if not isinstance(schedules, list) or len(schedules) != 1 or not isinstance(schedules[0], dict):
-        raise SpecError("schedules", "a list of one expected, as “exportschedules NAME” writes it")
+        raise SpecError("schedules", "expected a list of one schedule, as “exportschedules NAME” writes it")
     known = [each for each in calendars if isinstance(each, dict)] if isinstance(calendars, list) else []
     excluded = {each["name"]: each.get("excluded") for each in known if isinstance(each.get("name"), str)}
     return {"spec": {}, **schedules[0], "calendars": excluded}
@@ -190,14 +197,14 @@ def _stored(schedule: Schedule) -> Subject:
 
 def _state(schedule: Schedule) -> list[str]:
     if schedule.status == Schedule.Status.CLOSED:
-        return ["The schedule is closed: it does not run at these times."]
+        return ["The schedule is closed: it will not run at these times."]
     notes = []
     if schedule.is_paused:
         until = f" until {_clock(schedule.paused_until)} UTC" if schedule.paused_until else ""
         why = f": {schedule.pause_note}" if schedule.pause_note else "."
         notes.append(f"The schedule is paused{until}, so its times wait{why}")
     if schedule.remaining is not None:
-        notes.append(f"Runs left: {schedule.remaining:,}. Later times are skipped.")
+        notes.append(f"Runs left: {schedule.remaining:,}. Later times will be skipped.")
     return notes
 
 
@@ -294,4 +301,4 @@ def _jittered(row: Upcoming) -> str:
 
 def _note(subject: Subject, row: Upcoming) -> str:
     by = subject.skips.get(named_time(row.at))
-    return ", ".join(filter(None, [f"skipped, on request of {by}" if by else "", row.note]))
+    return ", ".join(filter(None, [f"skipped on request from {by}" if by else "", row.note]))

@@ -18,17 +18,18 @@ from schedules.vault import Keys, Undecryptable, VaultError
 
 class Command(BaseCommand):
     help = (
-        "Encrypt all secrets with a new key and drop the old ones; with JIM_SECRETS_KEYS, encrypt them with "
-        "the first of its keys. JIM can keep running. You can interrupt and repeat the command at any time."
+        "Encrypt all secrets with a new key and drop the old keys. If JIM_SECRETS_KEYS is set, encrypt all "
+        "secrets with its first key instead. JIM can keep running. You can interrupt and repeat the command "
+        "at any time."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-        parser.add_argument("--keep-old", action="store_true", help="leave the old keys in the file")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
+        parser.add_argument("--keep-old", action="store_true", help="keep the old keys in the file")
         parser.add_argument(
             "--skip-lost",
             action="store_true",
-            help="go on although some secrets cannot be decrypted: they will need new values",
+            help="continue even if some secrets cannot be decrypted; these will need new values",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,7 +42,7 @@ class Command(BaseCommand):
             else:
                 self._rotate(keep_old=options["keep_old"], skip_lost=options["skip_lost"])
         except Undecryptable as error:
-            hint = "With --skip-lost, the others are rotated without them."
+            hint = "Use --skip-lost to rotate all other secrets."
             raise CommandError(f"{error} {hint}") from None
         except VaultError as error:
             raise CommandError(str(error), returncode=2) from None
@@ -67,7 +68,7 @@ class Command(BaseCommand):
             self.stdout.write(f"Would encrypt {survey.older:,} secrets with the first key of {keys.source}.")
         else:
             count = survey.newest + survey.older
-            old = f"keep the {len(keys.texts)}" if keep_old else f"drop the {len(keys.texts)}"
+            old = f"{'keep' if keep_old else 'drop'} the old keys ({len(keys.texts)})"
             self.stdout.write(
                 f"Would make a new key, encrypt {count:,} secrets with it, and {old} in {keys.source}."
             )
@@ -77,11 +78,11 @@ class Command(BaseCommand):
 
 def _afterwards(keys: Keys) -> str:
     if not settings.JIM_SECRETS_KEYS:
-        return f"Copy {keys.source} to every other host that has a data folder of its own, and back it up."
+        return f"Copy {keys.source} to every other host that has its own data folder, and back it up."
     if len(keys.texts) == 1:
-        return "JIM_SECRETS_KEYS has only this key."
+        return "JIM_SECRETS_KEYS contains only this key."
     return (
         f"Of the {len(keys.texts)} keys in JIM_SECRETS_KEYS, only the first one is needed now. Before you "
-        "remove the others, restart every process of JIM that was started without the first one, and repeat "
-        "this command: such a process may have used an old key meanwhile."
+        "remove the others, restart every JIM process that was started without the first one, and run this "
+        "command again: such a process might have used an old key in the meantime."
     )
