@@ -30,10 +30,10 @@ WORDS: dict[type[serializers.Field[Any, Any, Any, Any]], tuple[str, type | tuple
     serializers.FloatField: ("a number", (int, float)),
     serializers.ListField: ("a list", list),
     serializers.DictField: ("an object", dict),
-    serializers.CharField: ("text, in quotes,", str),
-    serializers.ChoiceField: ("text, in quotes,", str),
-    serializers.UUIDField: ("text, in quotes,", str),
-    serializers.DateTimeField: ("text, in quotes,", str),
+    serializers.CharField: ("text in quotes", str),
+    serializers.ChoiceField: ("text in quotes", str),
+    serializers.UUIDField: ("text in quotes", str),
+    serializers.DateTimeField: ("text in quotes", str),
 }
 
 
@@ -124,7 +124,7 @@ def wrong_type(field: Any, value: Any) -> Any:
             is_number_for_bool = isinstance(value, bool) and types is not bool
             if not isinstance(value, types) or is_number_for_bool:
                 # The error does not repeat values that can never be read, such as secrets.
-                return f"{words} expected" if field.write_only else f"{words} expected, found {shown(value)}"
+                return f"expected {words}" if field.write_only else f"expected {words}, found {shown(value)}"
             break
     match field:
         case serializers.DateTimeField():

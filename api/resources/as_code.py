@@ -94,8 +94,8 @@ class AsCodeActions(Resource):
         """Export schedules with their calendars and templates as one file.
 
         The file is JSON, or YAML with `Accept: application/yaml`. Without names and tags it contains all
-        schedules that are not closed, all calendars, and all templates that are not archived. Secrets are
-        exported as references, never as values.
+        schedules that are not closed, all calendars, and all templates that are not archived or are still
+        in use. Secrets are exported as references, never as values.
         """
         names, tags = (request.query_params.getlist(name) for name in ("name", "tag"))
         try:

@@ -184,7 +184,7 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
         if is_keyed and (known := schedule.occurrences.filter(key=wanted.key).first()):
             return _same(known, wanted)
         if schedule.status == Schedule.Status.CLOSED:
-            raise Refused(f"“{schedule}” is closed: it cannot be run any more.")
+            raise Refused(f"“{schedule}” is closed: it can no longer be run.")
         wanted.schedule = schedule
         wanted.clean_fields(exclude=["schedule", "backfill"])
         with planned_once():

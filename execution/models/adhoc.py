@@ -73,7 +73,7 @@ class JobRequest(NamedTuple):
         now: datetime,
     ) -> JobRequest:
         if not isinstance(request, Mapping):
-            raise ValidationError({"step": f"fields and values expected, found {shown(request)}"})
+            raise ValidationError({"step": f"expected fields and values, found {shown(request)}"})
         step = request
         if not OPTIONS.isdisjoint(request):
             step = {name: request[name] for name in request if name not in OPTIONS}

@@ -173,7 +173,7 @@ def test_a_bad_request_is_told_its_field_and_nothing_is_queued() -> None:
                 wrong.append((field, value, told))
     assert wrong == []
     for request in (None, 7, "job", [], ["job"], [["name", "job"]]):
-        with pytest.raises(ValidationError, match="fields and values expected, found"):
+        with pytest.raises(ValidationError, match="expected fields and values, found"):
             ask(step("good"), request)  # type: ignore[arg-type]
     assert everything() == before
 
