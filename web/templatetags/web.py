@@ -18,9 +18,9 @@ from django.utils.safestring import SafeString
 from database import clock
 from text import words
 from web import keyset
-from web.mistakes import mistakes_of
 from web.operating import operation_url, operations_of
 from web.page import is_htmx
+from web.saving import mistakes_of
 
 register = template.Library()
 register.filter("badge", words.badge)
