@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters, TextFilter
-from api.reading import Nothing, Strict
+from api.reading import Nothing
 from api.schema import (
     IDEMPOTENCY_KEY,
     IF_MATCH,
@@ -33,7 +33,7 @@ from schedules import permissions
 from schedules.models import TaskTemplate
 
 from .base import ListedResource
-from .definitions import ObjectField, ScheduleReferenceSerializer, WordsField
+from .definitions import ObjectField, ScheduleReferenceSerializer, TaskSerializer, WordsField
 from .examples import STEP
 from .tasks import QueuedJobSerializer, accept_task
 
@@ -45,17 +45,7 @@ EXAMPLE = OpenApiExample(
 )
 
 
-class TemplateUpdate(Strict[Any], serializers.ModelSerializer[TaskTemplate]):
-    config = ObjectField(required=False, help_text="The settings of the step type.")
-    retry_on = WordsField(
-        required=False, max_length=10, help_text="Retry only if the error contains one of these texts."
-    )
-    resources = WordsField(
-        required=False,
-        max_length=10,
-        help_text="The resources the step uses. Limits can restrict each of them.",
-    )
-
+class TemplateUpdate(TaskSerializer, serializers.ModelSerializer[TaskTemplate]):
     class Meta:
         model = TaskTemplate
         fields = TaskTemplate.EDITABLE
