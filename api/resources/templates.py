@@ -92,7 +92,7 @@ class Templates(ListedResource):
     """List the task templates."""
 
     queryset = TaskTemplate.objects.all()
-    serializer_class = TemplateSerializer
+    serializer_class, row_class = TemplateSerializer, TemplateSummary
     filterset_class = TemplateFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("name", "-name", "id", "-id")
@@ -102,9 +102,6 @@ class Templates(ListedResource):
         **dict.fromkeys(("update", "partial_update", "archive", "restore"), "schedules.change_tasktemplate"),
         "run": permissions.RUN,
     }
-
-    def get_serializer_class(self) -> Any:
-        return TemplateSummary if self.action == "list" else TemplateSerializer
 
     def version_of(self, row: TaskTemplate) -> object:
         return row.token
