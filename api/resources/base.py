@@ -138,7 +138,7 @@ class ListedResource(mixins.ListModelMixin, Resource):
 
     def locked(self, rows: QuerySet[Any]) -> Any:
         """Return the object of the request from locked rows, if its version is still current."""
-        self.queryset = rows
+        self.queryset = rows  # type: ignore[arg-type]
         row = self.get_object()
         self.check_version(self.version_of(row))
         return row
