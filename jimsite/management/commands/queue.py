@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -34,7 +33,7 @@ class Command(JimCommand):
             rows.order_by("pool", "status").values("pool", "status").annotate(tasks=Count("pk"))
         )
         why = reasons(found, now=now)
-        facts = {"pools": counts, "tasks": [facts_of(task, why[task.pk], now=now) for task in found]}
+        facts = {"pools": counts, "tasks": [facts_of(task, why[task.pk]) for task in found]}
         self.tell(
             facts,
             lambda: self._show(found, why, counts, is_narrowed=bool(options["pool"] or options["status"])),
@@ -81,7 +80,7 @@ def in_turn(rows: WorkerTaskQuerySet) -> WorkerTaskQuerySet:
     return ordered.select_related("execution", "worker").defer("execution__plan", "execution__last_result")
 
 
-def facts_of(task: WorkerTask, why: str, *, now: datetime) -> dict[str, Any]:
+def facts_of(task: WorkerTask, why: str) -> dict[str, Any]:
     return {
         "key": task.key,
         "name": task.name,
