@@ -50,7 +50,6 @@ class Peer:
     n: int = 20_000
     times: int = 200
     once: bool = False
-    is_extra: bool = False
 
     @property
     def database(self) -> str:

@@ -87,7 +87,7 @@ def insert_each(
     return _write(vendor, given, rows, insert, [*constants, *params])
 
 
-def among(columns: str, values: Sequence[Any], *, kind: str = "bigint") -> tuple[str, list[Any]]:
+def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
     """Build the condition that `columns` (one, or several in parentheses) has one of these values.
 
     PostgreSQL gets arrays, so that the statement is the same for any number of values. SQLite has no arrays,
@@ -101,9 +101,9 @@ def among(columns: str, values: Sequence[Any], *, kind: str = "bigint") -> tuple
         listed = [value for row in values for value in row]
         return f"{first} AND {columns} IN (VALUES {placeholders(values)})", [*firsts, *listed]
     if is_single:
-        return f"{columns} = {hidden(kind)}", [list(values)]
+        return f"{columns} = {hidden('bigint')}", [list(values)]
     arrays = [list(column) for column in zip(*values, strict=True)]
-    given = ", ".join([f"(SELECT %s::{kind}[])"] * len(arrays))
+    given = ", ".join(["(SELECT %s::bigint[])"] * len(arrays))
     return f"{columns} IN (SELECT * FROM unnest({given}))", arrays
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -75,7 +75,7 @@ class LimitAdmin(VerbsAdmin[Limit]):
     ) -> HttpResponse:
         if limit := context.get("original"):
             _count([limit])
-            context |= {"quoted_key": quote(limit.pk), "in_use": limit.in_use, "waiting": self.waiting(limit)}
+            context |= {"in_use": limit.in_use, "waiting": self.waiting(limit)}
         return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.display(description="in use now")

@@ -71,13 +71,13 @@ def whole(name: str, default: int, *, least: int, most: int, about: str = "") ->
     return _noted(name, int(_within(name, number, least=least, most=most)), default, about)
 
 
-def seconds(name: str, default: float, *, least: float, most: float = 86_400, about: str = "") -> float:
+def seconds(name: str, default: float, *, least: float, about: str = "") -> float:
     value = _given(name) or str(default)
     try:
         number = float(value)
     except ValueError:
         raise ImproperlyConfigured(f"{name}={value} must be a number of seconds.") from None
-    return _noted(name, _within(name, number, least=least, most=most), default, about)
+    return _noted(name, _within(name, number, least=least, most=86_400), default, about)
 
 
 def folder(name: str, default: Path, *, about: str = "") -> Path:

@@ -48,10 +48,9 @@ class FollowingCommand(JimCommand):
 
     exit_codes = EXIT_CODES
 
-    def ask_to_wait(self, parser: CommandParser, *, wait: str = "--wait") -> None:
+    def ask_to_wait(self, parser: CommandParser) -> None:
         parser.add_argument(
-            wait,
-            dest="wait",
+            "--wait",
             action="store_true",
             help="wait until the execution ends, and show its progress",
         )

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Protocol
 
+from activities.models import Activity
 from text import words
 from text.words import TONES, span, tone
 
@@ -24,24 +24,6 @@ WIDE_ENOUGH = 6.0
 MOST_ROWS = 200
 MOST_TICKS = 5
 TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
-
-
-class Attempt(Protocol):
-    """The fields of an activity that the timeline uses."""
-
-    pk: int
-    status: str
-    target_name: str
-    attempt: int
-    step_index: int | None
-    line: int | None
-
-    @property
-    def created_at(self) -> datetime: ...
-    @property
-    def executed_at(self) -> datetime | None: ...
-    @property
-    def finished_at(self) -> datetime | None: ...
 
 
 @dataclass(frozen=True)
@@ -119,7 +101,7 @@ class Chart:
     left_out: int = 0
 
 
-def chart(attempts: Iterable[Attempt], *, start: datetime, now: datetime) -> Chart:
+def chart(attempts: Iterable[Activity], *, start: datetime, now: datetime) -> Chart:
     """Draw the attempts of all steps. The axis ends at the last end, or at `now` while an attempt is open."""
     steps = _steps(attempts)
     shown = steps[:MOST_ROWS]
@@ -145,7 +127,7 @@ class Scale:
     now: datetime
 
     @classmethod
-    def of(cls, attempts: Sequence[Attempt], start: datetime, now: datetime) -> Scale:
+    def of(cls, attempts: Sequence[Activity], start: datetime, now: datetime) -> Scale:
         ends = [attempt.finished_at for attempt in attempts if attempt.finished_at]
         is_open = any(attempt.finished_at is None for attempt in attempts)
         last = max([*ends, now] if is_open or not ends else ends)
@@ -157,14 +139,14 @@ class Scale:
         return round(min(max(share, 0.0), 100.0), 2)
 
 
-def _steps(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
-    by_line: dict[tuple[int, int], list[Attempt]] = defaultdict(list)
+def _steps(attempts: Iterable[Activity]) -> list[list[Activity]]:
+    by_line: dict[tuple[int, int], list[Activity]] = defaultdict(list)
     for attempt in attempts:
         by_line[attempt.step_index or 0, attempt.line or 0].append(attempt)
     return [sorted(step, key=lambda attempt: attempt.attempt) for _, step in sorted(by_line.items())]
 
 
-def _reached(steps: Sequence[Sequence[Attempt]], start: datetime) -> dict[int | None, datetime | None]:
+def _reached(steps: Sequence[Sequence[Activity]], start: datetime) -> dict[int | None, datetime | None]:
     """Return when the groups before each group had ended, or None if they have not ended yet."""
     reached: dict[int | None, datetime | None] = {}
     last: datetime | None = start
@@ -176,7 +158,7 @@ def _reached(steps: Sequence[Sequence[Attempt]], start: datetime) -> dict[int | 
     return reached
 
 
-def _row(step: Sequence[Attempt], y: int, reached: datetime | None, scale: Scale) -> Row:
+def _row(step: Sequence[Activity], y: int, reached: datetime | None, scale: Scale) -> Row:
     return Row(
         name=step[0].target_name,
         note=_note(step, scale.now),
@@ -185,7 +167,7 @@ def _row(step: Sequence[Attempt], y: int, reached: datetime | None, scale: Scale
     )
 
 
-def _note(step: Sequence[Attempt], now: datetime) -> str:
+def _note(step: Sequence[Activity], now: datetime) -> str:
     last = step[-1]
     said = [words.said(last.status)]
     if last.executed_at:
@@ -195,7 +177,7 @@ def _note(step: Sequence[Attempt], now: datetime) -> str:
     return " · ".join(said)
 
 
-def _bar(attempt: Attempt, reached: datetime | None, scale: Scale) -> Bar | None:
+def _bar(attempt: Activity, reached: datetime | None, scale: Scale) -> Bar | None:
     """Draw an attempt; return None if it is only waiting for the groups before it."""
     if attempt.executed_at is None and attempt.finished_at is None and reached is None:
         return None
@@ -217,7 +199,7 @@ def _bar(attempt: Attempt, reached: datetime | None, scale: Scale) -> Bar | None
     )
 
 
-def _title(attempt: Attempt, since: datetime, now: datetime) -> str:
+def _title(attempt: Activity, since: datetime, now: datetime) -> str:
     state = words.said(attempt.status)
     told = [f"{attempt.target_name}, attempt {attempt.attempt}: {state}"]
     if attempt.executed_at:
@@ -233,7 +215,7 @@ def _title(attempt: Attempt, since: datetime, now: datetime) -> str:
     return " · ".join(told)
 
 
-def _bands(steps: Sequence[Sequence[Attempt]]) -> list[Band]:
+def _bands(steps: Sequence[Sequence[Activity]]) -> list[Band]:
     bands, y = [], AXIS
     for _, group in groupby(steps, key=lambda step: step[0].step_index):
         height = ROW * len(list(group))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 
-from .time_zone import zone_for
+from .page import zone_for
 
 
 class Item(NamedTuple):

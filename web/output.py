@@ -62,7 +62,6 @@ def output_page(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool
         "is_cut": len(rows) >= MOST_LINES and not is_single,
         "most_lines": MOST_LINES,
         "earlier": address(request, to=first - 1) if first > 1 else "",
-        "is_past": bool(to),
         "latest": address(request, to="") if to else "",
         "cursor": transcript.cursor,
         "follows": not is_final and not to,

@@ -1,4 +1,4 @@
-"""Decorators and responses that all pages share: sign-in, permissions, polling."""
+"""Decorators and responses that all pages share: sign-in, permissions, polling, the browser's time zone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, cast
+from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
@@ -15,7 +17,27 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.gzip import gzip_page
 
-from .time_zone import zone_for
+from schedules.spec.zones import time_zones, zone_of
+
+COOKIE = "jim_time_zone"
+YEAR_SECONDS = 365 * 86_400
+
+
+def chosen_zone(request: HttpRequest) -> ZoneInfo | None:
+    """Return the time zone in the cookie, or None if there is none or it is invalid."""
+    name = request.COOKIES.get(COOKIE, "")
+    return zone_of(name) if name in time_zones() else None
+
+
+def zone_for(request: HttpRequest) -> ZoneInfo:
+    return chosen_zone(request) or zone_of("UTC")
+
+
+def remember(response: HttpResponse, zone: str) -> None:
+    response.set_cookie(
+        COOKIE, zone, max_age=YEAR_SECONDS, secure=settings.JIM_HTTPS, httponly=True, samesite="Lax"
+    )
+
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]

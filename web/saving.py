@@ -1,8 +1,8 @@
-"""Saving forms through methods of models, which may refuse valid input or find a conflict."""
+"""Save forms through methods of models, which can refuse valid input, and summarize the errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from django import forms
@@ -17,6 +17,28 @@ from schedules.vault import VaultError
 
 T = TypeVar("T")
 VERSION = "version"
+
+
+class Mistake(NamedTuple):
+    """The errors of one field; `anchor` is the id of the control, or of the element that shows the errors."""
+
+    label: str
+    anchor: str
+    texts: Sequence[str]
+
+
+def anchor_of(bound: forms.BoundField) -> str:
+    """Return the id of the field's control, or of the first control if there are several."""
+    return f"{bound.auto_id}_0" if bound.field.widget.use_fieldset else bound.auto_id
+
+
+def mistakes_of(form: forms.BaseForm) -> list[Mistake]:
+    """Return the errors of the visible fields; errors of the whole form are shown separately."""
+    return [
+        Mistake(str(bound.label), anchor_of(bound), [str(error) for error in bound.errors])
+        for bound in form.visible_fields()
+        if bound.errors
+    ]
 
 
 class Difference(NamedTuple):

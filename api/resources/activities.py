@@ -19,7 +19,7 @@ from rest_framework.response import Response
 
 from activities.models import Activity, ActivityItem, ActivityQuerySet
 from api.filtering import Filters, MomentFilter, TextFilter, WholeFilter
-from api.history_paging import HistoryPages, HistoryRange
+from api.paging import HistoryPages, HistoryRange
 from api.permissions import can
 from api.reading import Nothing
 from api.schema import IDEMPOTENCY_KEY, accepted

@@ -175,7 +175,7 @@ class Backfills(ListedResource):
     """List the backfills of all schedules, newest first."""
 
     queryset = Backfill.objects.select_related("schedule").defer("spec", "calendars")
-    serializer_class = BackfillSerializer
+    serializer_class, row_class = BackfillSerializer, BackfillSummary
     filterset_class = BackfillFilters
     lookup_value_regex = "[0-9]{1,18}"
     needs: ClassVar[Mapping[str, str]] = {
@@ -183,9 +183,6 @@ class Backfills(ListedResource):
         "retrieve": "schedules.view_backfill",
         "cancel": permissions.RUN,
     }
-
-    def get_serializer_class(self) -> Any:
-        return BackfillSummary if self.action == "list" else BackfillSerializer
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Retrieve a backfill and its progress."""

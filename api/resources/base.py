@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from rest_framework import mixins, status
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -120,6 +121,13 @@ class Resource(GenericViewSet[Any]):
 class ListedResource(mixins.ListModelMixin, Resource):
     """A resource with a list and a detail response."""
 
+    # The serializer of the rows of the list, if it differs from that of a single object.
+    row_class: ClassVar[Any] = None
+
+    def get_serializer_class(self) -> Any:
+        is_row = self.row_class and self.action == "list"
+        return self.row_class if is_row else super().get_serializer_class()
+
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Retrieve one object."""
         row = self.get_object()
@@ -127,3 +135,10 @@ class ListedResource(mixins.ListModelMixin, Resource):
 
     def version_of(self, row: Any) -> object:
         return None
+
+    def locked(self, rows: QuerySet[Any]) -> Any:
+        """Return the object of the request from locked rows, if its version is still current."""
+        self.queryset = rows  # type: ignore[arg-type]
+        row = self.get_object()
+        self.check_version(self.version_of(row))
+        return row

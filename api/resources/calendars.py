@@ -94,7 +94,7 @@ class Calendars(ListedResource):
     """List the shared calendars: times at which schedules do not run, such as public holidays."""
 
     queryset = SharedCalendar.objects.all()
-    serializer_class = CalendarSerializer
+    serializer_class, row_class = CalendarSerializer, CalendarSummary
     filterset_class = CalendarFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("name", "-name", "id", "-id")
@@ -106,9 +106,6 @@ class Calendars(ListedResource):
         "partial_update": "schedules.change_sharedcalendar",
         "destroy": "schedules.delete_sharedcalendar",
     }
-
-    def get_serializer_class(self) -> Any:
-        return CalendarSummary if self.action == "list" else CalendarSerializer
 
     def version_of(self, row: SharedCalendar) -> object:
         return row.token

@@ -13,6 +13,7 @@ from schedules.description import state_of
 from schedules.models import MAX_STEPS, Schedule, Step
 from schedules.models.schedule import LONGEST_NOTE
 
+from .attempts import AnyJson
 from .examples import SCHEDULE, SPEC
 
 STATES = ("active", "paused", "closed", "broken", "ended", "by hand")
@@ -31,11 +32,6 @@ class ObjectField(serializers.JSONField):
         return super().to_internal_value(data)
 
 
-@extend_schema_field({})
-class AnyField(serializers.JSONField):
-    """Any JSON value."""
-
-
 class WordsField(serializers.ListField):
     child = serializers.CharField(trim_whitespace=False)
 
@@ -49,14 +45,8 @@ class ScheduleReferenceSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
 
 
-class StepSerializer(Strict[Any], serializers.ModelSerializer[Step]):
-    """A step of a schedule. Steps with the same index run in parallel."""
-
-    step_type = serializers.CharField(
-        max_length=40,
-        required=False,
-        help_text="A step type, such as `python`, `http` or `sql`. Leave it out if `template` is set.",
-    )
+# The API's schema shows the docstring of a base, so this has none: what steps and templates have in common.
+class TaskSerializer(Strict[Any]):
     config = ObjectField(required=False, help_text="The settings of the step type.")
     retry_on = WordsField(
         required=False, max_length=10, help_text="Retry only if the error contains one of these texts."
@@ -65,6 +55,16 @@ class StepSerializer(Strict[Any], serializers.ModelSerializer[Step]):
         required=False,
         max_length=10,
         help_text="The resources that the step uses. Limits can restrict how many tasks use a resource.",
+    )
+
+
+class StepSerializer(TaskSerializer, serializers.ModelSerializer[Step]):
+    """A step of a schedule. Steps with the same index run in parallel."""
+
+    step_type = serializers.CharField(
+        max_length=40,
+        required=False,
+        help_text="A step type, such as `python`, `http` or `sql`. Leave it out if `template` is set.",
     )
     template = serializers.CharField(
         max_length=200,
@@ -235,7 +235,7 @@ class ScheduleOverviewSerializer(serializers.Serializer[Any]):
     paused_by = serializers.SerializerMethodField(
         help_text="Who paused the schedule. Empty if it is not paused."
     )
-    last_result = AnyField(help_text="What the last completed execution returned.")
+    last_result = AnyJson(help_text="What the last completed execution returned.")
 
     def get_paused_by(self, description: Any) -> str:
         return description.pause.by if description.pause else ""

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 
 from activities.models import Activity
 from api.filtering import Filters, MomentFilter, WholeFilter
-from api.history_paging import HistoryPages, HistoryRange
+from api.paging import HistoryPages, HistoryRange
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, accepted
 from database import clock

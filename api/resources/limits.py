@@ -112,8 +112,5 @@ class Limits(ListedResource):
         return self.respond_with(limit, version=self.version_of(limit), code=status.HTTP_201_CREATED)
 
     def _locked(self) -> Limit:
-        """Lock the limit, so that its version is still current when it is changed."""
-        self.queryset = Limit.objects.select_for_update(of=("self",), no_key=True)
-        limit: Limit = self.get_object()
-        self.check_version(self.version_of(limit))
-        return limit
+        locked: Limit = self.locked(Limit.objects.select_for_update(of=("self",), no_key=True))
+        return locked

@@ -19,7 +19,7 @@ from schedules.as_code import difference
 from schedules.revisions import Revision, Revisions, compare
 from text.numbers import whole_number
 
-from .definitions import AnyField
+from .attempts import AnyJson
 from .occurrences import ScheduleResource
 
 OF_SCHEDULE = OpenApiParameter("schedule_id", OpenApiTypes.INT, OpenApiParameter.PATH)
@@ -42,8 +42,8 @@ class DefinitionChangeSerializer(serializers.Serializer[Any]):
     path = serializers.CharField(
         help_text="The path of the changed field, such as `overlap` or `steps[0].name`."
     )
-    before = AnyField()
-    after = AnyField()
+    before = AnyJson()
+    after = AnyJson()
 
 
 class RevisionSummary(serializers.Serializer[Any]):

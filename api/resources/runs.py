@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters, FlagFilter, MomentFilter, TextFilter
-from api.history_paging import HistoryPages, HistoryRange
+from api.paging import HistoryPages, HistoryRange
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, accepted
 from workflows.failures import Status

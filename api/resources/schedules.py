@@ -152,7 +152,7 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
     """List schedules."""
 
     queryset = Schedule.objects.all()
-    serializer_class = ScheduleSerializer
+    serializer_class, row_class = ScheduleSerializer, ScheduleSummary
     filterset_class = ScheduleFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("name", "-name", "id", "-id")
@@ -171,9 +171,6 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
     def get_queryset(self) -> Any:
         rows = super().get_queryset()
         return rows.defer("last_result") if self.action == "list" else rows
-
-    def get_serializer_class(self) -> Any:
-        return ScheduleSummary if self.action == "list" else ScheduleSerializer
 
     def version_of(self, row: Schedule) -> object:
         return row.token

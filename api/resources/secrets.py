@@ -79,7 +79,7 @@ class Secrets(ListedResource):
     """
 
     queryset = Secret.objects.all()
-    serializer_class = SecretSerializer
+    serializer_class, row_class = SecretSerializer, SecretSummary
     filterset_class = SecretFilters
     lookup_field, lookup_value_regex = "name", "[a-z0-9_-]{1,64}"
     orderings = ("name", "-name")
@@ -90,9 +90,6 @@ class Secrets(ListedResource):
         "partial_update": "schedules.change_secret",
         "destroy": "schedules.delete_secret",
     }
-
-    def get_serializer_class(self) -> Any:
-        return SecretSummary if self.action == "list" else SecretSerializer
 
     def version_of(self, row: Secret) -> object:
         """Return a version that includes the encrypted value, which differs each time a value is set."""
@@ -139,8 +136,5 @@ class Secrets(ListedResource):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _locked(self) -> Secret:
-        """Lock the secret, so that its version is still current when it is changed."""
-        self.queryset = Secret.objects.lock()
-        secret: Secret = self.get_object()
-        self.check_version(self.version_of(secret))
-        return secret
+        locked: Secret = self.locked(Secret.objects.lock())
+        return locked

@@ -167,7 +167,7 @@ class Tasks(ListedResource):
     """List the tasks in the queue: steps of executions and single jobs that have not ended."""
 
     queryset = WorkerTask.objects.all()
-    serializer_class = TaskSerializer
+    serializer_class, row_class = TaskDetailSerializer, TaskSerializer
     filterset_class = TaskFilters
     lookup_field, lookup_url_kwarg, lookup_value_regex = "key", "id", "[0-9a-fA-F-]{36}"
     orderings = ("id", "-id")
@@ -185,9 +185,6 @@ class Tasks(ListedResource):
         rows = super().paginate_queryset(queryset)
         _add_wait_reasons(rows or [], self.now)
         return rows
-
-    def get_serializer_class(self) -> Any:
-        return TaskSerializer if self.action == "list" else TaskDetailSerializer
 
     @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(TaskDetailSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:

@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters, TextFilter
-from api.reading import Nothing, Strict
+from api.reading import Nothing
 from api.schema import (
     IDEMPOTENCY_KEY,
     IF_MATCH,
@@ -33,7 +33,7 @@ from schedules import permissions
 from schedules.models import TaskTemplate
 
 from .base import ListedResource
-from .definitions import ObjectField, ScheduleReferenceSerializer, WordsField
+from .definitions import ObjectField, ScheduleReferenceSerializer, TaskSerializer, WordsField
 from .examples import STEP
 from .tasks import QueuedJobSerializer, accept_task
 
@@ -45,17 +45,7 @@ EXAMPLE = OpenApiExample(
 )
 
 
-class TemplateUpdate(Strict[Any], serializers.ModelSerializer[TaskTemplate]):
-    config = ObjectField(required=False, help_text="The settings of the step type.")
-    retry_on = WordsField(
-        required=False, max_length=10, help_text="Retry only if the error contains one of these texts."
-    )
-    resources = WordsField(
-        required=False,
-        max_length=10,
-        help_text="The resources that the step uses. Limits can restrict how many tasks use a resource.",
-    )
-
+class TemplateUpdate(TaskSerializer, serializers.ModelSerializer[TaskTemplate]):
     class Meta:
         model = TaskTemplate
         fields = TaskTemplate.EDITABLE
@@ -102,7 +92,7 @@ class Templates(ListedResource):
     """List the task templates."""
 
     queryset = TaskTemplate.objects.all()
-    serializer_class = TemplateSerializer
+    serializer_class, row_class = TemplateSerializer, TemplateSummary
     filterset_class = TemplateFilters
     lookup_value_regex = "[0-9]{1,18}"
     orderings = ("name", "-name", "id", "-id")
@@ -112,9 +102,6 @@ class Templates(ListedResource):
         **dict.fromkeys(("update", "partial_update", "archive", "restore"), "schedules.change_tasktemplate"),
         "run": permissions.RUN,
     }
-
-    def get_serializer_class(self) -> Any:
-        return TemplateSummary if self.action == "list" else TemplateSerializer
 
     def version_of(self, row: TaskTemplate) -> object:
         return row.token

@@ -18,7 +18,7 @@ from rest_framework.response import Response
 
 from api.errors import errors_by_field
 from api.filtering import Filters, TextFilter
-from api.history_paging import HistoryPages, HistoryRange
+from api.paging import HistoryPages, HistoryRange
 from api.reading import LongJSONParser, Strict
 from api.schema import IDEMPOTENCY_KEY, accepted, performed
 from schedules.models import Refused

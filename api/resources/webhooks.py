@@ -256,11 +256,8 @@ class Webhooks(ListedResource):
         return self.respond_with(endpoint, version=self.version_of(endpoint))
 
     def _locked(self) -> Endpoint:
-        """Lock the webhook, so that its version is still current when it is changed."""
-        self.queryset = Endpoint.objects.present().lock()
-        endpoint: Endpoint = self.get_object()
-        self.check_version(self.version_of(endpoint))
-        return endpoint
+        locked: Endpoint = self.locked(Endpoint.objects.present().lock())
+        return locked
 
 
 def _field_errors(error: ValidationError | IntegrityError) -> serializers.ValidationError:

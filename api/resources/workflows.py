@@ -159,7 +159,7 @@ class Workflows(ListedResource):
     """List the workflows."""
 
     queryset = Workflow.objects.all()
-    serializer_class = WorkflowSerializer
+    serializer_class, row_class = WorkflowDetailSerializer, WorkflowSerializer
     filterset_class = WorkflowFilters
     lookup_field, lookup_value_regex = "slug", SLUG
     orderings = ("slug", "-slug")
@@ -171,9 +171,6 @@ class Workflows(ListedResource):
 
     def paginate_queryset(self, queryset: Any) -> Any:
         return overviews_of(super().paginate_queryset(queryset) or [], now=self.now)
-
-    def get_serializer_class(self) -> Any:
-        return WorkflowSerializer if self.action == "list" else WorkflowDetailSerializer
 
     @extend_schema(responses=WorkflowDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:

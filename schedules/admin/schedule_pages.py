@@ -19,7 +19,6 @@ from schedules.description import coming
 from schedules.inquiries import CHANGES_SHOWN, REVISIONS_PER_PAGE, WhyForm, comparison
 from schedules.models import Schedule
 from schedules.operations import VERBS, _are
-from schedules.spec import SpecError
 
 
 def overview(request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def overview(request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
         "is": described,
         "state": described.state,
         "backfills": [(each, each.passed - each.waiting) for each in described.backfills],
-        "notes": _notes(schedule),
+        "notes": schedule.spec_notes,
         "zone": schedule.zone,
         "times": times,
         "has_jitter": any(time.starts for time in times),
@@ -39,13 +38,6 @@ def overview(request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
         "can_see_executions": request.user.has_perm("execution.view_execution"),
         "can_see_backfills": request.user.has_perm("schedules.view_backfill"),
     }
-
-
-def _notes(schedule: Schedule) -> tuple[str, ...]:
-    try:
-        return schedule.compiled_spec.notes
-    except SpecError:
-        return ()
 
 
 def why_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> HttpResponse:

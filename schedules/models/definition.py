@@ -109,6 +109,14 @@ class Definition(StrictlyTyped):
         return Spec.parse(self.spec, self.calendars)
 
     @property
+    def spec_notes(self) -> tuple[str, ...]:
+        """Return what a reader of the spec may not expect; nothing if it is broken."""
+        try:
+            return self.compiled_spec.notes
+        except SpecError:
+            return ()
+
+    @property
     def zone(self) -> ZoneInfo:
         """Return the time zone of the spec; UTC if a broken spec has none."""
         zone = self.spec.get("time_zone", "UTC") if isinstance(self.spec, dict) else "UTC"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedules.spec.any_calendar import AnyCalendar
+from schedules.spec.compiled_exclusions import AnyCalendar
 from schedules.spec.structured import Structured
 from schedules.spec.wall_calendar import DAY
 

@@ -14,8 +14,17 @@ from schedules.forms.times import MOST_FORMS, item_data
 from schedules.models import MAX_STEPS
 from text.numbers import whole_number
 
-from . import plan, steps
-from .data import added, count_of, removed
+from . import plan
+from .data import (
+    MOST_STEP_FORMS,
+    STEPS,
+    added,
+    count_of,
+    indices_of,
+    put_indices,
+    read_folded,
+    removed,
+)
 
 
 def apply(data: QueryDict, command: str) -> str:
@@ -29,7 +38,7 @@ def apply(data: QueryDict, command: str) -> str:
         return _remove(data, *REMOVING[verb], key)
     if verb == "chip":
         return _fill_in(data, key, argument)
-    if verb in ON_STEPS and step is not None and step in steps.indices_of(data):
+    if verb in ON_STEPS and step is not None and step in indices_of(data):
         return ON_STEPS[verb](data, step, argument)
     return ""
 
@@ -44,22 +53,22 @@ def _add_item(prefix: str, kinds: Kinds, said: str, data: QueryDict, kind: str) 
 
 
 def _add_step(data: QueryDict, beside: str) -> str:
-    indices, other = steps.indices_of(data), whole_number(beside)
+    indices, other = indices_of(data), whole_number(beside)
     number = _added_step(data)
     if number is None:
         return f"A schedule can have at most {MAX_STEPS} steps."
     index = indices[other] if other in indices else max(indices.values(), default=-1) + 1
-    initial = StepForm(prefix=f"{steps.PREFIX}-{number}", initial={"index": index})
+    initial = StepForm(prefix=f"{STEPS}-{number}", initial={"index": index})
     put(data, data_of(initial) | {f"{initial.prefix}-new": ["yes"]})
     return "A step was added."
 
 
 def _copy_step(data: QueryDict, step: int, _: str) -> str:
-    indices = steps.indices_of(data)
+    indices = indices_of(data)
     number = _added_step(data)
     if number is None:
         return ""
-    before, after = f"{steps.PREFIX}-{step}-", f"{steps.PREFIX}-{number}-"
+    before, after = f"{STEPS}-{step}-", f"{STEPS}-{number}-"
     copied = {name.removeprefix(before): data.getlist(name) for name in data if name.startswith(before)}
     own = {"index": [str(max(indices.values()) + 1)], "new": ["yes"], "open": ["yes"]}
     if "name" in copied:
@@ -69,22 +78,22 @@ def _copy_step(data: QueryDict, step: int, _: str) -> str:
 
 
 def _added_step(data: QueryDict) -> int | None:
-    is_full = len(steps.indices_of(data)) >= MAX_STEPS
-    return None if is_full else added(data, steps.PREFIX, most=steps.MOST_FORMS)
+    is_full = len(indices_of(data)) >= MAX_STEPS
+    return None if is_full else added(data, STEPS, most=MOST_STEP_FORMS)
 
 
 def _move(verb: Callable[[plan.Indices, int], dict[int, int]], data: QueryDict, step: int, _: str) -> str:
-    return _put_moved(data, step, verb(steps.indices_of(data), step))
+    return _put_moved(data, step, verb(indices_of(data), step))
 
 
 def _drop(data: QueryDict, step: int, argument: str) -> str:
     where, _, other = argument.partition(".")
     target = {where: whole_number(other)} if where in ("beside", "before") else {}
-    return _put_moved(data, step, plan.put(steps.indices_of(data), step, **target))
+    return _put_moved(data, step, plan.put(indices_of(data), step, **target))
 
 
 def _put_moved(data: QueryDict, step: int, moved: Mapping[int, int]) -> str:
-    steps.put_indices(data, moved)
+    put_indices(data, moved)
     groups = plan.groups_of(moved)
     number, group = next((n, group) for n, group in enumerate(groups, 1) if step in group)
     beside = " and ".join(_named(data, each) for each in group if each != step)
@@ -93,14 +102,14 @@ def _put_moved(data: QueryDict, step: int, moved: Mapping[int, int]) -> str:
 
 
 def _open_step(data: QueryDict, step: int, _: str) -> str:
-    prefix = f"{steps.PREFIX}-{step}"
+    prefix = f"{STEPS}-{step}"
     put(data, {f"{prefix}-open": ["yes"], f"{prefix}-new": ["yes"]})
     return f"{_named(data, step)} is open."
 
 
 def _follow_template(data: QueryDict, step: int, _: str) -> str:
     # Without the `drawn_for` field, the form shows the values of its template.
-    put(data, {f"{steps.PREFIX}-{step}-drawn_for": []})
+    put(data, {f"{STEPS}-{step}-drawn_for": []})
     return f"{_named(data, step)} follows its template again."
 
 
@@ -128,7 +137,7 @@ ADDING: dict[str, Callable[[QueryDict, str], str]] = {
 REMOVING = {
     "remove-rule": (RULES, "rule"),
     "remove-exclusion": (EXCLUDE, "exclusion"),
-    "remove-step": (steps.PREFIX, "step"),
+    "remove-step": (STEPS, "step"),
 }
 ON_STEPS: dict[str, Callable[[QueryDict, int, str], str]] = {
     "copy-step": _copy_step,
@@ -143,9 +152,9 @@ ON_STEPS: dict[str, Callable[[QueryDict, int, str], str]] = {
 
 def _name(data: QueryDict, step: int) -> str:
     """Return the name of a step, whether it is folded or not."""
-    prefix = f"{steps.PREFIX}-{step}"
+    prefix = f"{STEPS}-{step}"
     if folded := data.get(f"{prefix}-folded"):
-        return str(steps.read_folded(folded).get("name", "")).strip()
+        return str(read_folded(folded).get("name", "")).strip()
     return data.get(f"{prefix}-name", "").strip()
 
 

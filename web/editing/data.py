@@ -2,11 +2,57 @@
 
 from __future__ import annotations
 
-from django.http import QueryDict
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from schedules.forms.sent import put
+from django import forms
+from django.forms import inlineformset_factory
+from django.http import QueryDict
+from django.utils import timezone
+
+from files import strict_json
+from schedules.forms.schedule import DST_CHOICES, DURATIONS, ScheduleFields
+from schedules.forms.sent import Sent, data_of, put
+from schedules.forms.spec_items import EXCLUDE, RULES
+from schedules.forms.steps import StepForm, StepFormSet
+from schedules.forms.times import BOUNDS, CLOCK, exclusions_data, rules_data
+from schedules.models import MAX_STEPS, Overlap, Schedule, Step
+from schedules.revisions import records_of
 from text.clean import clean_lines
 from text.numbers import whole_number
+
+NEW_ONLY = ("paused", "note", "run_at_once")
+STEPS = "steps"
+# Forms of removed steps count as well.
+MOST_STEP_FORMS = 2 * MAX_STEPS
+# In a longer plan, steps are folded and opened one by one.
+MOST_OPEN = 4
+# The name of the field that keeps the number of runs left when the form was opened.
+REMAINING = "initial-remaining"
+
+
+class DefinitionForm(ScheduleFields):
+    use_required_attribute = False
+
+    class Meta(ScheduleFields.Meta):
+        widgets = {
+            "description": forms.Textarea(attrs={"rows": 2}),
+            "overlap": forms.RadioSelect(choices=Overlap.choices),
+            "on_failure": forms.RadioSelect,
+            **{name: forms.TextInput(attrs={"autocomplete": "off"}) for name in DURATIONS},
+        }
+        labels = ScheduleFields.Meta.labels | {
+            "overlap": "If a run is still in progress when the next one is due"
+        }
+        help_texts = {"name": "Identifies the schedule in lists. You can change the name later."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["dst"].widget = forms.RadioSelect(choices=DST_CHOICES)
+        if self.instance.pk:
+            for name in NEW_ONLY:
+                del self.fields[name]
 
 
 def cleaned(post: QueryDict) -> QueryDict:
@@ -46,3 +92,110 @@ def take(data: QueryDict, start: str, source: QueryDict) -> None:
     for name in [name for name in data if name.startswith(start)]:
         del data[name]
     put(data, {name: source.getlist(name) for name in source if name.startswith(start)})
+
+
+Steps = inlineformset_factory(
+    Schedule, Step, form=StepForm, formset=StepFormSet, max_num=MAX_STEPS, absolute_max=MOST_STEP_FORMS
+)
+
+
+def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
+    """Return the formset data of these steps, which are all folded."""
+    data: Sent = {}
+    for number, step in enumerate(steps):
+        rest = {name: value for name, value in step.items() if name != "index"}
+        data[_index(number)] = [str(step.get("index", 0))]
+        data[f"{STEPS}-{number}-folded"] = [json.dumps(rest)]
+    return data | {f"{STEPS}-TOTAL_FORMS": [str(len(data) // 2)]}
+
+
+def formset_of(data: QueryDict, schedule: Schedule | None) -> Any:
+    """Return the validated formset, with opened steps, faulty steps and those of a short plan unfolded."""
+    formset = _checked(data, schedule)
+    is_short = len(formset.step_forms) <= MOST_OPEN
+    folded = [form for form in formset.step_forms if form.is_folded]
+    to_open = [form for form in folded if is_short or form.errors or data.get(f"{form.prefix}-open")]
+    for form in to_open:
+        data.pop(f"{form.prefix}-folded", None)
+        put(data, form.unfolded())
+    return _checked(data, schedule) if to_open else formset
+
+
+def _checked(data: QueryDict, schedule: Schedule | None) -> Any:
+    put_count(data, STEPS, min(count_of(data, STEPS), MOST_STEP_FORMS))
+    instance = schedule or Schedule()
+    formset = Steps(data=data, instance=instance, prefix=STEPS, form_kwargs={"empty_permitted": False})
+    formset.is_valid()
+    return formset
+
+
+def indices_of(data: QueryDict) -> dict[int, int]:
+    """Return the index of each step, by the number of the step's form."""
+    count = min(count_of(data, STEPS), MOST_STEP_FORMS)
+    numbers = [number for number in range(count) if not data.get(f"{STEPS}-{number}-DELETE")]
+    return {number: whole_number(data.get(_index(number), ""), digits=9) or 0 for number in numbers}
+
+
+def put_indices(data: QueryDict, indices: Mapping[int, int]) -> None:
+    put(data, {_index(number): [str(index)] for number, index in indices.items()})
+
+
+def read_folded(text: str) -> dict[str, Any]:
+    try:
+        step = strict_json.loads(text)
+    except ValueError:
+        return {}
+    return step if isinstance(step, dict) else {}
+
+
+def _index(number: int) -> str:
+    return f"{STEPS}-{number}-index"
+
+
+def data_of_schedule(schedule: Schedule) -> QueryDict:
+    """Return the data of a stored schedule. `token` and `seen` serve to detect changes by others."""
+    data = _own_data(schedule)
+    data["token"], data["seen"] = str(schedule.token), str(newest_record(schedule))
+    put(data, rules_data(schedule.spec, schedule.calendars))
+    put(data, exclusions_data(schedule.spec))
+    put(data, data_of_steps(step.written() for step in schedule.steps.all()))
+    return data
+
+
+def data_of_copy(schedule: Schedule) -> QueryDict:
+    data = data_of_schedule(schedule)
+    del data["token"], data["seen"]
+    data[REMAINING] = ""
+    data["name"] = f"Copy of {schedule.name}"[:200]
+    return data
+
+
+def data_of_new() -> QueryDict:
+    """Return the data of a new schedule in the user's time zone."""
+    data = _own_data(Schedule())
+    data["time_zone"] = timezone.get_current_timezone_name()
+    return data
+
+
+def take_theirs(data: QueryDict, part: str, schedule: Schedule) -> None:
+    """Replace one part of the data with the stored version, and keep the rest as typed."""
+    theirs = data_of_schedule(schedule)
+    if part == "steps":
+        take(data, f"{STEPS}-", theirs)
+    elif part == "spec":
+        take(data, f"{RULES}-", theirs)
+        take(data, f"{EXCLUDE}-", theirs)
+        put(data, {name: theirs.getlist(name) for name in (*CLOCK, *BOUNDS)})
+    elif part in Schedule.EDITABLE:
+        names = (part, REMAINING) if part == "remaining" else (part,)
+        put(data, {name: theirs.getlist(name) for name in names})
+
+
+def _own_data(schedule: Schedule) -> QueryDict:
+    data = QueryDict(mutable=True)
+    put(data, data_of(DefinitionForm(instance=schedule)))
+    return data
+
+
+def newest_record(schedule: Schedule) -> int:
+    return records_of(schedule).order_by("-pk").values_list("pk", flat=True).first() or 0

@@ -1,36 +1,100 @@
-"""The content of the editor's page: errors, warnings, the preview and the plan."""
+"""The content of the editor's page: the preview, the plan, and the places of errors and warnings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from schedules.form_fields import Tags
-from schedules.models import Step
+from schedules.forms.spec_items import SpecItemForm
+from schedules.models import Secret, Step
 from schedules.models.definition import in_words
 from schedules.models.occurrence import named_time
+from schedules.models.step import TaskFields
 from schedules.previews import Preview, preview
+from schedules.registry import step_types
 from schedules.spec import SpecError
 from schedules.spec.zones import zone_of
 from text import words
-from web.mistakes import Mistake
+from web.saving import Mistake, anchor_of
 
-from .edit_conflict import EditConflict, conflict_of
-from .places import mistakes_of, undefined_secrets, warnings_of
-from .reading import Reading
-from .steps import MOST_OPEN
+from .data import MOST_OPEN
+from .reading import Card, Reading
+from .saving import EditConflict, conflict_of
 
+# Labels for errors that do not belong to a single field; the first is about the whole schedule.
+SECTIONS = {"": "This schedule", "rules": "When it runs", "exclude": "Except", "steps": "What it runs"}
+# The order of fields on the page; policies come last.
+ORDER = (
+    *("", "name", "tags", "description", "memo", "rules", "time_zone", "topics"),
+    *("exclude", "start_at", "end_at", "jitter", "dst", "steps"),
+)
 TIMES = 10
 COMPARED = 50
 MOST_NAMED = 10
-SECTIONS = ("", "rules", "exclude", "steps")
 # Errors of these sections are shown immediately: they come from input, not from fields that are still empty.
 AT_ONCE = ("", "rules", "exclude")
 _NAME = re.compile(r"[\w-]{1,100}", re.ASCII)
+
+
+def mistakes_of(reading: Reading) -> list[Mistake]:
+    """Return the errors, in the order of the page."""
+    parts = dict(_parts(reading))
+    names = sorted(reading.errors, key=_rank)
+    return [Mistake(*_place(reading, parts, name), reading.errors[name]) for name in names]
+
+
+def warnings_of(reading: Reading) -> list[Mistake]:
+    """Return warnings about possible mistakes in the steps. They do not prevent saving."""
+    parts = dict(_parts(reading))
+    return [
+        Mistake(*_place(reading, parts, card.setting(name)), [text])
+        for group in reading.cards
+        for card in group
+        for name, text in warnings_about(Step.read(card.written, reading.templates)).items()
+    ]
+
+
+def warnings_about(task: TaskFields) -> Mapping[str, str]:
+    """Return the warnings about a task, by setting."""
+    kind = step_types.get(task.step_type)
+    return kind.warnings(task.config) if kind and isinstance(task.config, dict) else {}
+
+
+def undefined_secrets(tasks: Iterable[TaskFields]) -> list[str]:
+    """Return the names of the secrets that settings refer to but that do not exist."""
+    named = {ref.name for task in tasks for _, ref in task.references() if ref.kind == "secret"}
+    return sorted(named - set(Secret.objects.names())) if named else []
+
+
+def _rank(name: str) -> int:
+    what = name.partition("-")[0]
+    return ORDER.index(what) if what in ORDER else len(ORDER)
+
+
+def _parts(reading: Reading) -> Iterator[tuple[str, SpecItemForm | Card]]:
+    for form in (*reading.times.rules.item_forms, *reading.times.exclusions.item_forms):
+        yield str(form.prefix), form
+    for group in reading.cards:
+        for card in group:
+            yield card.prefix, card
+
+
+def _place(reading: Reading, parts: dict[str, SpecItemForm | Card], name: str) -> tuple[str, str]:
+    part = parts.get("-".join(name.split("-")[:2]))
+    if isinstance(part, Card):
+        called = part.name or "New step"
+        return f"{called}: {part.label_of(name)}" if name != part.prefix else called, part.anchor_of(name)
+    if isinstance(part, SpecItemForm):
+        return part.title, anchor_of(part.lines[0]) if part.lines else f"error-{name}"
+    if name in reading.form.fields:
+        bound = reading.form[name]
+        return str(bound.label), anchor_of(bound)
+    return SECTIONS.get(name, name), f"error-{name}"
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.permissions import May
 from schedules.revisions import records_of
 from schedules.vault import VaultError
-from web.mistakes import Mistake, mistakes_of
-from web.saving import Difference, Overtaken
+from web.saving import Difference, Mistake, Overtaken, mistakes_of
 
-from .places import undefined_secrets
+from .shown import undefined_secrets
 
 
 class TemplatePage:

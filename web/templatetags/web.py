@@ -1,10 +1,11 @@
-"""Template tags of all pages: times, badges, operations, forms and links."""
+"""Template tags of all pages: times, numbers, badges, operations, forms and links."""
 
 from __future__ import annotations
 
 import json
 from datetime import datetime, tzinfo
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms, template
 from django.contrib.admin.utils import quote
@@ -18,9 +19,9 @@ from django.utils.safestring import SafeString
 from database import clock
 from text import words
 from web import keyset
-from web.mistakes import mistakes_of
 from web.operating import operation_url, operations_of
 from web.page import is_htmx
+from web.saving import mistakes_of
 
 register = template.Library()
 register.filter("badge", words.badge)
@@ -43,6 +44,45 @@ def on_clock(at: datetime | None, zone: tzinfo | None = None) -> SafeString:
     title = format_html(' title="{}"', there) if there else ""
     shown = words.here(at)
     return format_html('<time datetime="{}" class="clock"{}>{}</time>', at.isoformat(), title, shown)
+
+
+@register.filter
+def thousands(number: int | None) -> str:
+    return words.NOTHING if number is None else f"{number:,}"
+
+
+@register.filter
+def up_to(number: int, most: int) -> str:
+    """Return a count that stopped at `most`, such as “1,000+”."""
+    return f"{number:,}" if number < most else f"{most:,}+"
+
+
+@register.filter
+def percent(part: float | None) -> str:
+    """Return a percentage. Only 1 becomes 100 %; smaller parts are never rounded up to it."""
+    if part is None:
+        return words.NOTHING
+    return f"{min(part * 100, 99.9):.1f} %" if part < 1 else "100 %"
+
+
+@register.filter(name="words")
+def split(text: str) -> list[str]:
+    return text.split()
+
+
+@register.filter
+def clock_of(at: datetime, zone: tzinfo) -> SafeString:
+    """Return a short time for lists, in the user's zone, with seconds only if they are not zero.
+
+    The title shows the exact time, and also the time in the schedule's zone if that differs.
+    """
+    local = timezone.localtime(at)
+    shown = f"{local:%a %d %b %H:%M:%S}" if local.second else f"{local:%a %d %b %H:%M}"
+    title = words.here(at)
+    if str(zone) != str(local.tzinfo):
+        title = f"{title}\n{words.exact(at, zone)}"
+    words_of = (at.isoformat(), title, shown, local.tzinfo)
+    return format_html('<time datetime="{}" title="{}">{} {}</time>', *words_of)
 
 
 @register.filter
@@ -102,8 +142,6 @@ def mistakes(form: forms.BaseForm) -> dict[str, Any]:
 
 
 def _with_back(url: str, request: HttpRequest) -> str:
-    from urllib.parse import urlencode
-
     return f"{url}&{urlencode({'next': _here(request)})}"
 
 

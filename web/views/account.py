@@ -18,9 +18,8 @@ from django.views.decorators.debug import sensitive_post_parameters
 from api.models import ApiToken
 from database import clock
 from schedules.spec.zones import time_zones
-from web.page import form_page
+from web.page import chosen_zone, form_page, remember, zone_for
 from web.signing_in import PasswordForm, SignInForm, limits_guesses
-from web.time_zone import chosen_zone, remember, zone_for
 
 
 class Login(LoginView):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from calendar import Calendar
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.db.models import Count, Q
@@ -23,7 +26,6 @@ from text.numbers import whole_number
 from web import operating
 from web.page import form_page, page
 from web.saving import Overtaken, overtaken, save
-from web.year import months
 
 MOST_SHOWN = 500
 CHANGES_SHOWN = 10
@@ -128,3 +130,42 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
 
 def _year(text: str, this_year: int) -> int:
     return whole_number(text, digits=4, least=FIRST.year, most=LAST.year) or this_year
+
+
+class Day(NamedTuple):
+    day: date
+    mark: str | None
+    """The name of the mark, possibly empty; None if the day is not marked."""
+
+    @property
+    def is_marked(self) -> bool:
+        return self.mark is not None
+
+    @property
+    def is_weekend(self) -> bool:
+        return self.day.weekday() >= 5
+
+
+class Month(NamedTuple):
+    first: date
+    weeks: list[list[Day | None]]
+
+
+def months(year: int, marked: Sequence[tuple[date, str]]) -> list[Month]:
+    """Return the months of a year; weeks begin on Monday, and days of other months are None."""
+    marks: dict[date, str] = {}
+    for day, name in marked:
+        marks[day] = " · ".join(filter(None, (marks.get(day, ""), name)))
+    return [_month(year, number, marks) for number in range(1, 13)]
+
+
+def _month(year: int, number: int, marks: dict[date, str]) -> Month:
+    weeks = Calendar().monthdayscalendar(year, number)
+    return Month(
+        date(year, number, 1),
+        [[_day(date(year, number, day), marks) if day else None for day in week] for week in weeks],
+    )
+
+
+def _day(day: date, marks: dict[date, str]) -> Day:
+    return Day(day, marks.get(day))

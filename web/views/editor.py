@@ -15,13 +15,10 @@ from operations.initiator import Initiator
 from schedules import permissions
 from schedules.models import Conflict, Schedule
 from web.editing.commands import apply
-from web.editing.data import cleaned
-from web.editing.edit_conflict import reconciled
-from web.editing.places import warnings_of
+from web.editing.data import cleaned, data_of_copy, data_of_new, data_of_schedule, take_theirs
 from web.editing.reading import Reading
-from web.editing.saving import save
-from web.editing.shown import Shown, checked
-from web.editing.stored import data_of_copy, data_of_new, data_of_schedule, take_theirs
+from web.editing.saving import reconciled, save
+from web.editing.shown import Shown, checked, warnings_of
 from web.page import form_page, is_htmx, page
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from execution.steps.binding import FilledConfig, shown
 from web import gantt
 from web.output import download, follow, items_page, output_page
 from web.page import fragment, page, version_of
+from web.templatetags.web import as_json
 
 from .executions import VIEW, states, who
 from .queue import REASONS_SECONDS
@@ -255,23 +255,19 @@ def _data(row: Execution) -> dict[str, Any]:
     for step in plan.get("steps") or []:
         given = shown(step, execution_id=row.pk, attempts=by_key, last_result=row.last_result)
         data.append(_step_data(step, given, by_line.get(step.get("line"))))
-    return {"data": data, "last_result": _pretty(row.last_result) if row.last_result is not None else ""}
+    return {"data": data, "last_result": as_json(row.last_result) if row.last_result is not None else ""}
 
 
 def _step_data(step: Mapping[str, Any], given: FilledConfig, last: Activity | None) -> dict[str, Any]:
-    config, template = _pretty(given.config), _pretty(step.get("config"))
+    config, template = as_json(given.config), as_json(step.get("config"))
     return {
         "step": step,
         "config": config if len(config) <= MOST_INPUT else f"{config[:MOST_INPUT]}\n… truncated",
         "template": template if template != config else "",
         "missing": list(given.missing.items()),
         "last": last,
-        "result": _pretty(last.result) if last and last.result is not None else "",
+        "result": as_json(last.result) if last and last.result is not None else "",
     }
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _records(row: Execution) -> list[Activity]:

@@ -104,7 +104,6 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
         "activity": row.activity(),
         "reserved": _reserved(row),
         "published": list(_events().filter(created_by=row).order_by("pk")[: MOST_EVENTS + 1]),
-        "most_events": MOST_EVENTS,
         "tries": _tries(row),
         "records": _records(row),
     }

@@ -22,7 +22,6 @@ from schedules.description import coming, state_of
 from schedules.inquiries import CHANGES_SHOWN, REVISIONS_PER_PAGE, comparison
 from schedules.models import Backfill, Refused, Schedule
 from schedules.outcomes import pausing
-from schedules.spec import SpecError
 from schedules.spec.wording import duration_words
 from web import charts, operating
 from web.lanes import Planned, lanes
@@ -52,7 +51,7 @@ def schedule(request: HttpRequest, pk: int) -> HttpResponse:
         **about(request, found, "overview"),
         **_now_context(found, ran, now),
         "times": coming(found, _upcoming(found, now)),
-        "notes": _notes(found),
+        "notes": found.spec_notes,
         "plan": _plan(found),
         "year": charts.year(history.started_by_time(found.pk), zone=found.zone, now=now),
         "durations": durations,
@@ -189,13 +188,6 @@ def _upcoming(schedule: Schedule, now: datetime) -> Any:
         return schedule.upcoming(TIMES_SHOWN, now=now)
     except Refused:
         return []  # the spec is broken, which the page shows
-
-
-def _notes(schedule: Schedule) -> tuple[str, ...]:
-    try:
-        return schedule.compiled_spec.notes
-    except SpecError:
-        return ()
 
 
 def _plan(schedule: Schedule) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from schedules.spec.wording import duration_words
 from text.clean import search_text
 from text.words import NOTHING
 from web import operating
-from web.editing.cards import Card
-from web.editing.places import warnings_about
+from web.editing.reading import Card
+from web.editing.shown import warnings_about
 from web.editing.template import TemplatePage, label_of
 from web.page import form_page, is_htmx, page
 

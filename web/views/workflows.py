@@ -20,7 +20,7 @@ from web.flow import Flow, Node, flow
 from web.keyset import address
 from web.operating import register
 from web.page import fragment, is_asked_by, page, version_of
-from web.templatetags.humane import up_to
+from web.templatetags.web import up_to
 from workflows import operations, words
 from workflows.failures import Status
 from workflows.models import Handler, Run, Subscription, Topic, Workflow

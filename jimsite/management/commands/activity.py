@@ -61,7 +61,7 @@ class Command(JimCommand):
     def _show(self, activity: Activity, options: dict[str, Any]) -> None:
         title = Text(f"{activity.target_name}  ", style="bold") + state(activity.status)
         self.console.print(title, soft_wrap=True)
-        self.facts(_facts(activity, self))
+        self.facts(_facts(activity))
         attempts = activity.chain()
         if len(attempts) > 1:
             self._show_activities("Attempt", attempts[-RELATED_SHOWN:])
@@ -121,7 +121,7 @@ class Command(JimCommand):
             self.console.print(shown(line), soft_wrap=True)
 
 
-def _facts(activity: Activity, command: JimCommand) -> list[tuple[str, str | Text]]:
+def _facts(activity: Activity) -> list[tuple[str, str | Text]]:
     items = f"{activity.items_total:,}, {activity.items_failed:,} failed" if activity.items_total else ""
     by = f"{activity.initiator_name} ({activity.initiator_type.replace('_', ' ')})"
     rows: list[tuple[str, str | Text]] = [

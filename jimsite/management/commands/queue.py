@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -34,7 +33,7 @@ class Command(JimCommand):
             rows.order_by("pool", "status").values("pool", "status").annotate(tasks=Count("pk"))
         )
         why = reasons(found, now=now)
-        facts = {"pools": counts, "tasks": [facts_of(task, why[task.pk], now=now) for task in found]}
+        facts = {"pools": counts, "tasks": [facts_of(task, why[task.pk]) for task in found]}
         self.tell(
             facts,
             lambda: self._show(found, why, counts, is_narrowed=bool(options["pool"] or options["status"])),
@@ -49,7 +48,7 @@ class Command(JimCommand):
         self.say(", ".join(f"{each['pool']}: {each['tasks']:,} {each['status']}" for each in counts))
         self.console.print()
         columns: dict[str, list[str | Text]] = {
-            "State": [state(state_of(task)) for task in found],
+            "State": [state(task.state) for task in found],
             "Task": [Text(task.name, style="bold") for task in found],
             "Of": [str(task.execution or task.key) for task in found],
             "Pool": [task.pool for task in found],
@@ -81,15 +80,11 @@ def in_turn(rows: WorkerTaskQuerySet) -> WorkerTaskQuerySet:
     return ordered.select_related("execution", "worker").defer("execution__plan", "execution__last_result")
 
 
-def state_of(task: WorkerTask) -> str:
-    return "cancelling" if task.cancel_requested_at else task.status
-
-
-def facts_of(task: WorkerTask, why: str, *, now: datetime) -> dict[str, Any]:
+def facts_of(task: WorkerTask, why: str) -> dict[str, Any]:
     return {
         "key": task.key,
         "name": task.name,
-        "state": state_of(task),
+        "state": task.state,
         "why": why,
         "execution": task.execution_id,
         "activity": task.activity_id,
