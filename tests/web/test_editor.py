@@ -249,6 +249,21 @@ def test_a_step_of_a_template_says_only_what_differs() -> None:
     assert fresh(schedule).steps.get().written() == own
 
 
+def test_a_template_that_was_archived_is_told_at_its_step() -> None:
+    """While a page was open, or before a schedule that still uses it was copied."""
+    client, template = sign_in(), make_template("Export")
+    schedule = make_schedule({"name": "a", "template": "Export"})
+    copy = f"/schedules/{schedule.pk}/duplicate"
+    form = opened(client, copy)
+    template.archive(initiator=SOMEBODY, now=NOW)
+    answers = [client.get(copy), *(client.post(NEW, form.sent(do)) for do in ("save", "check", "show"))]
+    for answer in answers:
+        assert "is archived" in " ".join(answer.context["reading"].errors["steps-0-runs"])
+        assert Form(answer.text).value("steps-0-runs") == "template:Export"
+    # The schedule itself may go on using it.
+    saved(client.post(edit(schedule), opened(client, edit(schedule)).sent("save", description="new")))
+
+
 def test_settings_can_be_written_as_json_and_back_and_a_type_that_was_tried_and_left_loses_nothing() -> None:
     client, schedule = sign_in(), make_schedule(HTTP)
     url = edit(schedule)

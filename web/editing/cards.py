@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 from django import forms
+from django.core.exceptions import ValidationError
 
 from schedules.forms.settings import PREFIX
 from schedules.forms.steps import POLICIES, StepForm, TaskForm
-from schedules.models import TaskTemplate
+from schedules.models import Step, TaskTemplate
 from schedules.registry import step_types
 from web.mistakes import anchor_of
 
@@ -29,6 +30,14 @@ class Card:
     @property
     def written(self) -> dict[str, Any]:
         return self.form.written if isinstance(self.form, StepForm) else {}
+
+    @property
+    def step(self) -> Step | None:
+        """The step as it would run; None while its template cannot be applied."""
+        try:
+            return Step.read(self.written, self.form.templates)
+        except ValidationError:
+            return None
 
     @property
     def name(self) -> str:

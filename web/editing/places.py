@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from schedules.forms.spec_items import SpecItemForm
-from schedules.models import Secret, Step
+from schedules.models import Secret
 from schedules.models.step import TaskFields
 from schedules.registry import step_types
 from web.mistakes import Mistake, anchor_of
@@ -36,7 +36,8 @@ def warnings_of(reading: Reading) -> list[Mistake]:
         Mistake(*_place(reading, parts, card.setting(name)), [text])
         for group in reading.cards
         for card in group
-        for name, text in warnings_about(Step.read(card.written, reading.templates)).items()
+        if (step := card.step)
+        for name, text in warnings_about(step).items()
     ]
 
 

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 from schedules.form_fields import Tags
-from schedules.models import Step
 from schedules.models.definition import in_words
 from schedules.models.occurrence import named_time
 from schedules.previews import Preview, preview
@@ -85,8 +84,7 @@ class Shown:
 
     @cached_property
     def missing_secrets(self) -> list[str]:
-        reading = self.reading
-        return undefined_secrets(Step.read(data, reading.templates) for data in reading.steps)
+        return undefined_secrets(step for group in self.cards for card in group if (step := card.step))
 
     @cached_property
     def edit_conflict(self) -> EditConflict | None:
