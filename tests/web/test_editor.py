@@ -320,6 +320,8 @@ def test_steps_of_a_long_plan_are_opened_one_by_one() -> None:
     assert all(form.is_folded for form in answer.context["reading"].formset.step_forms)
     form = Form(answer.text)
     assert len(form.pairs) < 200
+    copied = pressed(client, form, "copy-step.2", edit(schedule))
+    assert copied.value("steps-30-name") == "s2 2"
     form = pressed(client, form, "open.7", edit(schedule))
     changes = {"steps__7__retry_on": "TimeoutError\nOSError", "steps__7__name": "eighth"}
     saved(client.post(edit(schedule), form.sent("save", **changes)))
