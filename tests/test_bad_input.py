@@ -192,11 +192,16 @@ def test_bad_steps_together(blind: Client, monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_not_on_the_form_cannot_be_set(client: Client) -> None:
     schedule = make_schedule()
     columns: dict[str, Any] = {"status": "closed", "token": "99", "started_count": "5"}
-    columns |= {"next_run_at": "2030-01-01"}
+    columns |= {"next_run_at": "2030-01-01", "steps-0-folded": "[]"}
     assert save(client, typed(schedule, description="new", **columns), schedule).status_code == 302
     schedule = fresh(schedule)
     assert (schedule.status, schedule.token, schedule.started_count) == ("active", 2, 0)
     assert (schedule.description, schedule.next_run_at) == ("new", None)
+    assert [each.name for each in schedule.steps.all()] == [PYTHON["name"]]
+    before = everything()
+    for name in (schedule.name, "Another"):
+        assert save(client, typed(schedule, name=name, _saveasnew="1"), schedule).status_code == 400
+    assert everything() == before
 
 
 FORM = "application/x-www-form-urlencoded"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -283,6 +283,8 @@ class StepForm(TaskForm):
     A step of a long plan may be folded: `folded` holds the whole step as JSON instead of all other fields.
     """
 
+    # Whether the page shows folded steps; another one draws all fields.
+    can_be_folded: ClassVar[bool] = False
     nothing_chosen = "Choose a step type or a task template."
     own = _hidden()
     folded = JSONText(required=False, widget=forms.HiddenInput)
@@ -292,7 +294,8 @@ class StepForm(TaskForm):
         fields = ("index", "name", *POLICIES)
 
     def __init__(self, data: Any = None, *args: Any, **kwargs: Any) -> None:
-        self.is_folded = bool(data and data.get(f"{kwargs.get('prefix')}-folded"))
+        folded = data.get(f"{kwargs.get('prefix')}-folded") if data and self.can_be_folded else ""
+        self.is_folded = bool(folded)
         drawn = ("index", "folded") if self.is_folded else self.base_fields.keys() - {"folded"}
         # Django copies these for each form, which takes its time for hundreds of steps.
         self.base_fields = {  # type: ignore[misc]

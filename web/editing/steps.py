@@ -22,8 +22,14 @@ PREFIX = "steps"
 MOST_FORMS = 2 * MAX_STEPS
 # More steps than these are folded and opened one by one.
 MOST_OPEN = 4
+
+
+class FoldableStepForm(StepForm):
+    can_be_folded = True
+
+
 Steps = inlineformset_factory(
-    Schedule, Step, form=StepForm, formset=StepFormSet, max_num=MAX_STEPS, absolute_max=MOST_FORMS
+    Schedule, Step, form=FoldableStepForm, formset=StepFormSet, max_num=MAX_STEPS, absolute_max=MOST_FORMS
 )
 
 
