@@ -123,6 +123,11 @@ def config(**config: Any) -> dict[str, str]:
     return JSON | {"config": text}
 
 
+LISTED = {
+    "runs": "type:http",
+    "drawn_for": "json:type:http",
+    "config": '{"url": "https://shop.example", "method": ["GET"]}',
+}
 # (what, the fields of a step as typed, the field that complains, what it says)
 STEPS: list[tuple[str, dict[str, str], str, str]] = [
     ("NUL in the name", {"name": "a\0b"}, "step name", "Null characters are not allowed"),
@@ -143,6 +148,7 @@ STEPS: list[tuple[str, dict[str, str], str, str]] = [
     ("no function", JSON | {"config": "{}"}, "step config", "function: Is required"),
     ("no function typed", {"config-function": ""}, "step config-function", "Is required"),
     ("unknown setting", config(functoin="x"), "step config", "functoin: Is not a setting of python steps"),
+    ("a list for a choice", LISTED, "step config", "method: Must be one of"),
     ("lone surrogate", config(args=["\ud800"]), "step config", "args: Contains NUL"),
 ]
 

@@ -11,6 +11,7 @@ from django import forms
 from files import strict_json
 from schedules.models.template import same_json
 from schedules.registry import StepField, StepKind
+from text.clean import clean_json
 
 PREFIX = "config-"
 # Both ways are read: see ListSetting and MappingSetting.
@@ -58,7 +59,7 @@ class TextSetting(forms.CharField):
 class ChoiceSetting(TextSetting):
     def can_write(self, value: Any) -> bool:
         assert isinstance(self.widget, forms.Select)
-        return not value or value in dict(self.widget.choices)
+        return not value or (isinstance(value, str) and value in dict(self.widget.choices))
 
 
 class NumberSetting(TextSetting):
@@ -148,9 +149,11 @@ def can_show(kind: StepKind, config: object) -> bool:
 def _gives_back(field: forms.Field, value: Any) -> bool:
     if not isinstance(field, TextSetting):
         return value is None or isinstance(value, bool)
-    # What is empty means the same in every way it can be written.
-    return field.can_write(value) and same_json(
-        field.to_python(field.prepare_value(value)) or None, value or None
+    # What is empty means the same in every way it can be written. A browser cannot send all that JSON says.
+    return (
+        field.can_write(value)
+        and clean_json(value) == value
+        and same_json(field.to_python(field.prepare_value(value)) or None, value or None)
     )
 
 

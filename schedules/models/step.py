@@ -302,9 +302,9 @@ def unreadable(data: object) -> FieldError | None:
         return FieldError((), f"fields and values expected, found {shown(data)}.")
     if unknown := sorted(str(name) for name in data.keys() - {*Step.FIELDS, "template"}):
         return FieldError((), f"unknown field {', '.join(unknown)}.", "unknown_field")
-    name = data.get("name", "")
-    if not isinstance(name, str):
-        return FieldError(("name",), f"text, in quotes, expected, found {shown(name)}")
+    for field in ("name", "step_type"):
+        if not isinstance(value := data.get(field, ""), str):
+            return FieldError((field,), f"text, in quotes, expected, found {shown(value)}")
     return None
 
 

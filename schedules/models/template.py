@@ -25,7 +25,7 @@ from operations.initiator import Initiator
 from schedules import permissions
 from schedules.placeholders import hint
 from schedules.spec.wording import shown
-from text.clean import clean_lines
+from text.clean import clean_lines, clean_text
 
 from .refusals import MOST_NAMED, Conflict, Refused, named
 from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_errors, unreadable
@@ -70,6 +70,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
 
     def why_not(self, name: str) -> str:
         """Return why a step cannot start to use the template."""
+        name = clean_text(name)
         if self.filter(name=name).exclude(status=TaskTemplate.Status.ACTIVE).exists():
             return f"“{name}” is archived: restore it first, or choose another template"
         known = list(self.active().order_by("name").values_list("name", flat=True))
@@ -328,7 +329,8 @@ class TaskTemplate(TaskFields):
 def names_in(steps: Any) -> set[str]:
     """Return the templates that steps name, even if the steps are invalid."""
     names = [item.get("template") for item in _listed(steps) if isinstance(item, Mapping)]
-    return {name for name in names if isinstance(name, str)}
+    # No template has a name that cannot be stored, and databases refuse to look for one.
+    return {name for name in names if isinstance(name, str) and clean_text(name) == name}
 
 
 def _listed(steps: Any) -> Sequence[Any]:

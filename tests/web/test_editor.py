@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 import sys
 from html import unescape
@@ -341,6 +342,45 @@ def test_a_page_takes_few_questions(django_assert_max_num_queries: Any) -> None:
         client.get(edit(schedule))
     with django_assert_max_num_queries(14):
         client.post(edit(schedule), form.sent("preview", rules__0__expression="0 4 * * *"))
+
+
+HALF = "https://shop.example/\ud800"  # half of a surrogate pair, which JSON can say and UTF-8 cannot
+# (a step as only a program sends it, the field that complains)
+FORGED: list[tuple[Any, str]] = [
+    ([], "steps-0-name"),
+    ({"step_type": ["http"]}, "steps-0-runs"),
+    ({"template": "Export", "step_type": {}}, "steps-0-runs"),
+    ({"template": ["Export"]}, "steps-0-runs"),
+    ({"template": "\ud800"}, "steps-0-runs"),
+    ({"step_type": "http", "config": CONFIG | {"method": ["GET"]}}, "steps-0-config"),
+    ({"step_type": "http", "config": CONFIG | {"method": {}, "body": [1]}}, "steps-0-config"),
+    ({"step_type": "http", "config": []}, "steps-0-config"),
+]
+
+
+def test_a_forged_step_is_opened_where_it_is_wrong() -> None:
+    client, wrong = sign_in(), []
+    make_template("Export")
+    form = pressed(client, opened(client, NEW), "add-step", NEW, name="Forged")
+    before = everything()
+    for sent, field in FORGED:
+        folded = json.dumps({"name": "a"} | sent if isinstance(sent, dict) else sent)
+        answer = client.post(NEW, form.sent("save", steps__0__folded=folded))
+        if field not in answer.context["reading"].errors or f'id="error-{field}"' not in answer.text:
+            wrong.append(f"{folded}: {answer.context['reading'].errors}")
+    assert wrong == []
+    assert everything() == before
+
+
+def test_settings_that_no_field_can_show_stay_json() -> None:
+    client = sign_in()
+    form = pressed(client, opened(client, NEW), "add-step", NEW)
+    form = pressed(client, form, "show", NEW, steps__0__runs="type:http")
+    form = pressed(client, form, "show", NEW, steps__0__as_json="on")
+    for config in ({"url": HALF}, {"body": HALF}, {"headers": {"Accept": HALF}}, {"method": ["GET"]}):
+        changes = {"steps__0__as_json": None, "steps__0__config": json.dumps(config)}
+        again = pressed(client, form, "show", NEW, **changes)
+        assert (again.value("steps-0-as_json"), again.value("steps-0-config")) == ("on", json.dumps(config))
 
 
 @pytest.mark.parametrize(

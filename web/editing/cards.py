@@ -12,6 +12,7 @@ from schedules.forms.settings import PREFIX
 from schedules.forms.steps import POLICIES, StepForm, TaskForm
 from schedules.models import Step, TaskTemplate
 from schedules.registry import step_types
+from text.clean import clean_text
 from web.mistakes import anchor_of
 
 LONGEST_SUMMARY = 80
@@ -96,7 +97,7 @@ class Card:
         typed = [field for field in kind.fields if field.kind not in ("bool", "choice")] if kind else []
         values = [config.get(field.name) for field in sorted(typed, key=lambda field: not field.required)]
         text = next((_line(value) for value in values if value), "")
-        return text.partition("\n")[0][:LONGEST_SUMMARY]
+        return clean_text(text).partition("\n")[0][:LONGEST_SUMMARY]
 
     def label_of(self, name: str) -> str:
         """Return what the page calls this field of the step."""
