@@ -66,9 +66,14 @@ class Shown:
 
     def errors_of(self, name: str) -> Sequence[str]:
         """Also of a part as a whole, once one of its fields was touched."""
-        is_touched = any(each == name or each.startswith(f"{name}-") for each in self.touched)
-        is_shown = self.is_checked or is_touched or name in AT_ONCE
+        is_shown = self.is_checked or name in self._touched_parts or name in AT_ONCE
         return self.reading.errors.get(name, []) if is_shown else []
+
+    @cached_property
+    def _touched_parts(self) -> set[str]:
+        """The touched fields, and the parts of the form that they belong to."""
+        names = [name.split("-") for name in self.touched]
+        return {"-".join(name[:end]) for name in names for end in range(1, len(name) + 1)}
 
     @cached_property
     def slots(self) -> list[tuple[str, Sequence[str]]]:
