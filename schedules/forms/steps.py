@@ -71,6 +71,8 @@ class TaskForm(VerbForm, AnyModelForm):
 
     use_required_attribute = False
     nothing_chosen = "Choose a step type."
+    # Errors name secrets only to people who may write steps that use them.
+    tells_secrets = False
     runs = forms.CharField(label="Runs", required=False, widget=forms.Select)
     as_json = forms.BooleanField(label="Edit the settings as JSON", required=False)
     config = JSONText(label="Settings as JSON", required=False, initial=dict)
@@ -272,7 +274,7 @@ class TemplateForm(TaskForm):
         if "runs" in self.fields:
             self.instance.step_type = self.chosen.removeprefix(TYPE)
         try:
-            self.instance.check_definition()
+            self.instance.check_definition(tells_secrets=self.tells_secrets)
         except ValidationError as error:
             self.add_error(None, error)
 
@@ -367,6 +369,8 @@ class StepFormSet(StepInlineFormSet):
 
     # What the model said when it was asked to save them.
     refused: Sequence[FieldError] = ()
+    # Errors name secrets only to people who may write steps that use them.
+    tells_secrets = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         schedule: Schedule = kwargs["instance"]
@@ -407,7 +411,8 @@ class StepFormSet(StepInlineFormSet):
             return
         forms, whole = self.step_forms, []
         known = [set(form.errors) for form in forms]
-        for error in (*check_steps(self.steps, self.templates), *self.refused):
+        found = check_steps(self.steps, self.templates, tells_secrets=self.tells_secrets)
+        for error in (*found, *self.refused):
             match error.path:
                 case (int(place), *inner) if place < len(forms):
                     name, message = forms[place].placed(error._replace(path=tuple(inner)))

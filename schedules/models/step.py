@@ -254,8 +254,13 @@ def _config_path(name: str) -> Path:
     return ("config",) if name == "config" else ("config", name)
 
 
-def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None) -> list[FieldError]:
-    """List every error of a list of steps; paths begin with the place of the step, counted from 0."""
+def check_steps(
+    steps: Any, templates: Mapping[str, TaskTemplate] | None = None, *, tells_secrets: bool = True
+) -> list[FieldError]:
+    """List every error of a list of steps; paths begin with the place of the step, counted from 0.
+
+    `tells_secrets` is False for people who may not write steps that use secrets: hints name other secrets.
+    """
     if not isinstance(steps, Sequence) or isinstance(steps, str):
         return [FieldError((), f"A list of steps is expected, found {shown(steps)}.")]
     if not steps:
@@ -273,7 +278,13 @@ def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None)
         except ValidationError as error:
             errors += [each.inside(place) for each in field_errors(error)]
     places = list(plan)
-    return [*errors, *(error.inside(places[n]) for n, error in plan_errors(list(plan.values())))]
+    return [
+        *errors,
+        *(
+            error.inside(places[n])
+            for n, error in plan_errors(list(plan.values()), tells_secrets=tells_secrets)
+        ),
+    ]
 
 
 def unheard_events(
@@ -290,10 +301,10 @@ def unheard_events(
     ]
 
 
-def plan_errors(plan: Sequence[Step]) -> list[tuple[int, FieldError]]:
+def plan_errors(plan: Sequence[Step], *, tells_secrets: bool = True) -> list[tuple[int, FieldError]]:
     """List what is wrong with the steps of a plan, alone and together, each with the step's place."""
     alone = [(place, error) for place, step in enumerate(plan) for error in step.errors()]
-    return [*alone, *_errors_together(plan), *_reference_errors(plan)]
+    return [*alone, *_errors_together(plan), *_reference_errors(plan, tells_secrets=tells_secrets)]
 
 
 def unreadable(data: object) -> FieldError | None:
@@ -324,9 +335,16 @@ def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
             yield place, FieldError(("run_if",), wrong)
 
 
-def _reference_errors(steps: Sequence[Step], *, is_plan: bool = True) -> Iterator[tuple[int, FieldError]]:
+def _reference_errors(
+    steps: Sequence[Step], *, is_plan: bool = True, tells_secrets: bool = True
+) -> Iterator[tuple[int, FieldError]]:
     """Return errors of placeholders that would have no value at run time."""
-    wanted = [(place, step, *each) for place, step in enumerate(steps) for each in step.references()]
+    wanted = [
+        (place, step, field, ref)
+        for place, step in enumerate(steps)
+        for field, ref in step.references()
+        if tells_secrets or ref.kind != "secret"
+    ]
     plan = {step.name: step for step in steps} if is_plan else {}
     secrets = _secret_names(ref for *_, ref in wanted)
     for place, step, field, ref in wanted:

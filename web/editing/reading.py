@@ -26,7 +26,9 @@ from .steps import formset_of
 class Reading:
     """The forms with their data. `errors` are by the name of a field, a form of a formset, or a section."""
 
-    def __init__(self, data: QueryDict, *, schedule: Schedule | None, now: datetime) -> None:
+    def __init__(
+        self, data: QueryDict, *, schedule: Schedule | None, now: datetime, tells_secrets: bool
+    ) -> None:
         self.data, self.schedule, self.now = data.copy(), schedule, now
         for prefix in (RULES, EXCLUDE):
             put_count(self.data, prefix, min(count_of(self.data, prefix), MOST_FORMS))
@@ -36,7 +38,7 @@ class Reading:
         self.form.is_valid()
         stored = schedule.spec if schedule else None
         self.times = TimesForms(self.data, self.form, stored=stored, now=now)
-        self.formset = formset_of(self.data, schedule)
+        self.formset = formset_of(self.data, schedule, tells_secrets=tells_secrets)
         self.steps, self.templates = self.formset.steps, self.formset.templates
         self.errors: dict[str, list[str]] = {}
         for name, text in self._found():

@@ -43,22 +43,23 @@ def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
     return data | {f"{PREFIX}-TOTAL_FORMS": [str(len(data) // 2)]}
 
 
-def formset_of(data: QueryDict, schedule: Schedule | None) -> Any:
+def formset_of(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool) -> Any:
     """Return the checked formset; steps that are wrong, opened or few are unfolded in its data."""
-    formset = _checked(data, schedule)
+    formset = _checked(data, schedule, tells_secrets=tells_secrets)
     is_short = len(formset.step_forms) <= MOST_OPEN
     folded = [form for form in formset.step_forms if form.is_folded]
     to_open = [form for form in folded if is_short or form.errors or data.get(f"{form.prefix}-open")]
     for form in to_open:
         data.pop(f"{form.prefix}-folded", None)
         put(data, form.unfolded())
-    return _checked(data, schedule) if to_open else formset
+    return _checked(data, schedule, tells_secrets=tells_secrets) if to_open else formset
 
 
-def _checked(data: QueryDict, schedule: Schedule | None) -> Any:
+def _checked(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool) -> Any:
     put_count(data, PREFIX, min(count_of(data, PREFIX), MOST_FORMS))
     instance = schedule or Schedule()
-    formset = Steps(data=data, instance=instance, prefix=PREFIX, form_kwargs={"empty_permitted": False})
+    formset: Any = Steps(data=data, instance=instance, prefix=PREFIX, form_kwargs={"empty_permitted": False})
+    formset.tells_secrets = tells_secrets
     formset.is_valid()
     return formset
 

@@ -25,9 +25,12 @@ from .places import undefined_secrets
 class TemplatePage:
     """A template's form; its errors are shown once it is checked."""
 
-    def __init__(self, data: Any, *, template: TaskTemplate | None, is_checked: bool) -> None:
+    def __init__(
+        self, data: Any, *, template: TaskTemplate | None, is_checked: bool, tells_secrets: bool = False
+    ) -> None:
         self.template, self.is_checked = template, is_checked
         self.form = TemplateForm(data, instance=template)
+        self.form.tells_secrets = tells_secrets
         if template:
             del self.form.fields["name"]
         self.conflict: Overtaken | None = None
