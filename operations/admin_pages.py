@@ -12,7 +12,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db.models import Model, Q, QuerySet, UUIDField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
@@ -103,6 +103,18 @@ class JimAdmin(PlainSearch[M]):
     ) -> HttpResponse:
         names = {"title": self.list_title, "list_title": self.list_title}
         return super().changelist_view(request, {**names, **(extra_context or {})})
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: Any = None,
+    ) -> HttpResponse:
+        if "_saveasnew" in request.POST:
+            # Django takes this also where `save_as` is off, and then draws a page of what does not exist.
+            raise BadRequest("“Save as new” is not offered here.")
+        return super().changeform_view(request, object_id, form_url, extra_context)
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

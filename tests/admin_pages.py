@@ -64,9 +64,9 @@ def sign_in(role: str = "superuser", *, client: Client | None = None) -> Client:
     return client
 
 
-def member(*codenames: str) -> Client:
+def member(*codenames: str, name: str = "member") -> Client:
     """A member of staff with these permissions."""
-    user = User.objects.create_user("member", is_staff=True)
+    user = User.objects.create_user(name, is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client = Client()
     client.force_login(user)

@@ -123,6 +123,11 @@ def config(**config: Any) -> dict[str, str]:
     return JSON | {"config": text}
 
 
+LISTED = {
+    "runs": "type:http",
+    "drawn_for": "json:type:http",
+    "config": '{"url": "https://shop.example", "method": ["GET"]}',
+}
 # (what, the fields of a step as typed, the field that complains, what it says)
 STEPS: list[tuple[str, dict[str, str], str, str]] = [
     ("NUL in the name", {"name": "a\0b"}, "step name", "Null characters are not allowed"),
@@ -143,6 +148,7 @@ STEPS: list[tuple[str, dict[str, str], str, str]] = [
     ("no function", JSON | {"config": "{}"}, "step config", "function: Is required"),
     ("no function typed", {"config-function": ""}, "step config-function", "Is required"),
     ("unknown setting", config(functoin="x"), "step config", "functoin: Is not a setting of python steps"),
+    ("a list for a choice", LISTED, "step config", "method: Must be one of"),
     ("lone surrogate", config(args=["\ud800"]), "step config", "args: Contains NUL"),
 ]
 
@@ -196,11 +202,16 @@ def test_bad_steps_together(blind: Client, monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_not_on_the_form_cannot_be_set(client: Client) -> None:
     schedule = make_schedule()
     columns: dict[str, Any] = {"status": "closed", "token": "99", "started_count": "5"}
-    columns |= {"next_run_at": "2030-01-01"}
+    columns |= {"next_run_at": "2030-01-01", "steps-0-folded": "[]"}
     assert save(client, typed(schedule, description="new", **columns), schedule).status_code == 302
     schedule = fresh(schedule)
     assert (schedule.status, schedule.token, schedule.started_count) == ("active", 2, 0)
     assert (schedule.description, schedule.next_run_at) == ("new", None)
+    assert [each.name for each in schedule.steps.all()] == [PYTHON["name"]]
+    before = everything()
+    for name in (schedule.name, "Another"):
+        assert save(client, typed(schedule, name=name, _saveasnew="1"), schedule).status_code == 400
+    assert everything() == before
 
 
 FORM = "application/x-www-form-urlencoded"

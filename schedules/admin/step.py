@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from operations.admin_pages import unsaved_of
+from schedules import permissions
 from schedules.forms.steps import TEMPLATE, StepForm, StepFormSet, TaskForm
 from schedules.models import MAX_STEPS, Schedule, Step, TaskTemplate
 
@@ -91,6 +92,7 @@ class StepInline(StackedInline):
             request, obj, absolute_max=self.max_num + 1, validate_max=True, **kwargs
         )
         formset.refused = unsaved_of(request).steps
+        formset.tells_secrets = request.user.has_perm(permissions.DEFINE_CODE)
         return formset
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -116,6 +118,7 @@ def settings_view(admin: ModelAdmin[Any], request: HttpRequest, form: type[TaskF
     chosen = request.POST.get(f"{prefix}-runs", "")
     templates = TaskTemplate.objects.needed_by([{"template": chosen.removeprefix(TEMPLATE)}])
     filled_in = form(request.POST, prefix=prefix, templates=templates)
+    filled_in.tells_secrets = request.user.has_perm(permissions.DEFINE_CODE)
     return TemplateResponse(request, "admin/schedules/_settings.html", {"form": filled_in})
 
 

@@ -17,6 +17,7 @@ from database import clock
 from operations.admin_pages import InWords, VerbsAdmin
 from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
+from schedules import permissions
 from schedules.forms.steps import TemplateForm
 from schedules.inquiries import USERS_SHOWN, uses
 from schedules.models import Conflict, Refused, TaskTemplate
@@ -53,6 +54,11 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
 
     def has_change_permission(self, request: HttpRequest, obj: TaskTemplate | None = None) -> bool:
         return (obj is None or not obj.is_archived) and super().has_change_permission(request, obj)
+
+    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        form = super().get_form(request, *args, **kwargs)
+        form.tells_secrets = request.user.has_perm(permissions.DEFINE_CODE)
+        return form
 
     def get_fieldsets(self, request: HttpRequest, obj: TaskTemplate | None = None) -> Any:
         name = ("name",) if obj is None else ()

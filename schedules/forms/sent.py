@@ -7,17 +7,19 @@ from typing import Any
 
 from django import forms
 
+from text.clean import clean_text
+
 Sent = dict[str, list[str]]
 
 
 def sent(field: forms.Field, value: Any) -> list[str]:
-    """Return what a browser sends for a field that shows this value."""
+    """Return what a browser sends for a field that shows this value: text that can be sent."""
     value = field.prepare_value(value)
     if isinstance(value, list | tuple):
-        return [str(each) for each in value]
+        return [clean_text(str(each)) for each in value]
     if isinstance(field, forms.BooleanField):
         return ["on"] if value else []
-    return [] if value is None else [str(value)]
+    return [] if value is None else [clean_text(str(value))]
 
 
 def data_of(form: forms.BaseForm) -> Sent:

@@ -11,6 +11,7 @@ from django import forms
 from files import strict_json
 from schedules.models.template import same_json
 from schedules.registry import StepField, StepKind
+from text.clean import clean_json
 
 PREFIX = "config-"
 # Both forms can be read: see ListSetting and MappingSetting.
@@ -58,7 +59,7 @@ class TextSetting(forms.CharField):
 class ChoiceSetting(TextSetting):
     def can_write(self, value: Any) -> bool:
         assert isinstance(self.widget, forms.Select)
-        return not value or value in dict(self.widget.choices)
+        return not value or (isinstance(value, str) and value in dict(self.widget.choices))
 
 
 class NumberSetting(TextSetting):
@@ -149,8 +150,11 @@ def _gives_back(field: forms.Field, value: Any) -> bool:
     if not isinstance(field, TextSetting):
         return value is None or isinstance(value, bool)
     # All empty values mean the same.
-    return field.can_write(value) and same_json(
-        field.to_python(field.prepare_value(value)) or None, value or None
+    # A browser cannot send every text that JSON can hold.
+    return (
+        field.can_write(value)
+        and clean_json(value) == value
+        and same_json(field.to_python(field.prepare_value(value)) or None, value or None)
     )
 
 

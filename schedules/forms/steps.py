@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -71,6 +71,8 @@ class TaskForm(VerbForm, AnyModelForm):
 
     use_required_attribute = False
     nothing_chosen = "Choose a step type."
+    # Errors name secrets only to people who may write steps that use them.
+    tells_secrets = False
     runs = forms.CharField(label="Runs", required=False, widget=forms.Select)
     as_json = forms.BooleanField(label="Edit the settings as JSON", required=False)
     config = JSONText(label="Settings as JSON", required=False, initial=dict)
@@ -272,7 +274,7 @@ class TemplateForm(TaskForm):
         if "runs" in self.fields:
             self.instance.step_type = self.chosen.removeprefix(TYPE)
         try:
-            self.instance.check_definition()
+            self.instance.check_definition(tells_secrets=self.tells_secrets)
         except ValidationError as error:
             self.add_error(None, error)
 
@@ -283,6 +285,8 @@ class StepForm(TaskForm):
     A step of a long plan can be folded: then `folded` holds the whole step as JSON, instead of fields.
     """
 
+    # Whether the page shows folded steps; another one draws all fields.
+    can_be_folded: ClassVar[bool] = False
     nothing_chosen = "Choose a step type or a task template."
     own = _hidden()
     folded = JSONText(required=False, widget=forms.HiddenInput)
@@ -292,7 +296,8 @@ class StepForm(TaskForm):
         fields = ("index", "name", *POLICIES)
 
     def __init__(self, data: Any = None, *args: Any, **kwargs: Any) -> None:
-        self.is_folded = bool(data and data.get(f"{kwargs.get('prefix')}-folded"))
+        folded = data.get(f"{kwargs.get('prefix')}-folded") if data and self.can_be_folded else ""
+        self.is_folded = bool(folded)
         drawn = ("index", "folded") if self.is_folded else self.base_fields.keys() - {"folded"}
         # Django copies these for each form, which is slow for hundreds of steps.
         self.base_fields = {  # type: ignore[misc]
@@ -364,6 +369,8 @@ class StepFormSet(StepInlineFormSet):
 
     # The errors that the model found when it was asked to save the steps.
     refused: Sequence[FieldError] = ()
+    # Errors name secrets only to people who may write steps that use them.
+    tells_secrets = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         schedule: Schedule = kwargs["instance"]
@@ -404,7 +411,8 @@ class StepFormSet(StepInlineFormSet):
             return
         forms, whole = self.step_forms, []
         known = [set(form.errors) for form in forms]
-        for error in (*check_steps(self.steps, self.templates), *self.refused):
+        found = check_steps(self.steps, self.templates, tells_secrets=self.tells_secrets)
+        for error in (*found, *self.refused):
             match error.path:
                 case (int(place), *inner) if place < len(forms):
                     name, message = forms[place].placed(error._replace(path=tuple(inner)))

@@ -267,8 +267,13 @@ def _config_path(name: str) -> Path:
     return ("config",) if name == "config" else ("config", name)
 
 
-def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None) -> list[FieldError]:
-    """Return every error in a list of steps; paths begin with the position of the step, counted from 0."""
+def check_steps(
+    steps: Any, templates: Mapping[str, TaskTemplate] | None = None, *, tells_secrets: bool = True
+) -> list[FieldError]:
+    """Return every error in a list of steps; paths begin with the position of the step, counted from 0.
+
+    `tells_secrets` is False for people who may not write steps that use secrets: hints name other secrets.
+    """
     if not isinstance(steps, Sequence) or isinstance(steps, str):
         return [FieldError((), f"Expected a list of steps, found {shown(steps)}.")]
     if not steps:
@@ -286,7 +291,13 @@ def check_steps(steps: Any, templates: Mapping[str, TaskTemplate] | None = None)
         except ValidationError as error:
             errors += [each.inside(place) for each in field_errors(error)]
     places = list(plan)
-    return [*errors, *(error.inside(places[n]) for n, error in plan_errors(list(plan.values())))]
+    return [
+        *errors,
+        *(
+            error.inside(places[n])
+            for n, error in plan_errors(list(plan.values()), tells_secrets=tells_secrets)
+        ),
+    ]
 
 
 def unheard_events(
@@ -303,10 +314,10 @@ def unheard_events(
     ]
 
 
-def plan_errors(plan: Sequence[Step]) -> list[tuple[int, FieldError]]:
+def plan_errors(plan: Sequence[Step], *, tells_secrets: bool = True) -> list[tuple[int, FieldError]]:
     """Return the errors of the steps in a plan, alone and together, each with the step's position."""
     alone = [(place, error) for place, step in enumerate(plan) for error in step.errors()]
-    return [*alone, *_errors_together(plan), *_reference_errors(plan)]
+    return [*alone, *_errors_together(plan), *_reference_errors(plan, tells_secrets=tells_secrets)]
 
 
 def unreadable(data: object) -> FieldError | None:
@@ -315,9 +326,9 @@ def unreadable(data: object) -> FieldError | None:
         return FieldError((), f"expected fields and values, found {shown(data)}.")
     if unknown := sorted(str(name) for name in data.keys() - {*Step.FIELDS, "template"}):
         return FieldError((), f"unknown field {', '.join(unknown)}.", "unknown_field")
-    name = data.get("name", "")
-    if not isinstance(name, str):
-        return FieldError(("name",), f"expected text in quotes, found {shown(name)}")
+    for field in ("name", "step_type"):
+        if not isinstance(value := data.get(field, ""), str):
+            return FieldError((field,), f"expected text in quotes, found {shown(value)}")
     return None
 
 
@@ -337,9 +348,16 @@ def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
             yield place, FieldError(("run_if",), wrong)
 
 
-def _reference_errors(steps: Sequence[Step], *, is_plan: bool = True) -> Iterator[tuple[int, FieldError]]:
+def _reference_errors(
+    steps: Sequence[Step], *, is_plan: bool = True, tells_secrets: bool = True
+) -> Iterator[tuple[int, FieldError]]:
     """Yield the errors of placeholders that would have no value at run time."""
-    wanted = [(place, step, *each) for place, step in enumerate(steps) for each in step.references()]
+    wanted = [
+        (place, step, field, ref)
+        for place, step in enumerate(steps)
+        for field, ref in step.references()
+        if tells_secrets or ref.kind != "secret"
+    ]
     plan = {step.name: step for step in steps} if is_plan else {}
     secrets = _secret_names(ref for *_, ref in wanted)
     for place, step, field, ref in wanted:

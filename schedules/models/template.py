@@ -25,7 +25,7 @@ from operations.initiator import Initiator
 from schedules import permissions
 from schedules.placeholders import hint
 from schedules.spec.wording import shown
-from text.clean import clean_lines
+from text.clean import clean_lines, clean_text
 
 from .refusals import MOST_NAMED, Conflict, Refused, named
 from .step import Step, TaskFields, check_plain_text, missing_secrets, plan_errors, unreadable
@@ -58,7 +58,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         template = TaskTemplate(**fields)
         try:
             with transaction.atomic():
-                template.check_definition()
+                template.check_definition(tells_secrets=may(permissions.DEFINE_CODE))
                 _check_writer({str(template): template.as_step()}, may)
                 template.save(force_insert=True)
                 details = {"name": template.name} | template.definition()
@@ -70,6 +70,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
 
     def why_not(self, name: str) -> str:
         """Return why a new step cannot use the template with this name."""
+        name = clean_text(name)
         if self.filter(name=name).exclude(status=TaskTemplate.Status.ACTIVE).exists():
             return f"“{name}” is archived: restore it first, or choose another template"
         known = list(self.active().order_by("name").values_list("name", flat=True))
@@ -186,7 +187,8 @@ class TaskTemplate(TaskFields):
             before, was = self.definition(), self.as_step()
             for name, value in changes.items():
                 setattr(self, name, value)
-            self.check_definition()
+            tells_secrets = may(permissions.DEFINE_CODE)
+            self.check_definition(tells_secrets=tells_secrets)
             if same_json(self.definition(), before):
                 return False
             if self.is_archived:
@@ -194,7 +196,7 @@ class TaskTemplate(TaskFields):
             if token != self.token:
                 raise Conflict(self.token, what="template")
             if not same_json(self.as_step(), was):
-                changed = self._hand_on(before, initiator=initiator, now=now)
+                changed = self._hand_on(before, initiator=initiator, now=now, tells_secrets=tells_secrets)
                 _check_writer({str(self): self.as_step(), **changed}, may)
             self._save_moved()
             details = {"before": before, "after": self.definition()}
@@ -231,12 +233,15 @@ class TaskTemplate(TaskFields):
         users = self.steps.values("schedule")
         return Schedule.objects.open().filter(pk__in=users).order_by(Lower("name"))
 
-    def check_definition(self) -> None:
-        """Raise ValidationError with errors by field."""
+    def check_definition(self, *, tells_secrets: bool = True) -> None:
+        """Raise ValidationError with errors by field.
+
+        `tells_secrets` is False for people who may not write steps that use secrets.
+        """
         self.full_clean()
         if not self.pk and (taken := self._why_taken()):
             raise ValidationError({"name": taken})
-        if wrong := missing_secrets(self):
+        if wrong := missing_secrets(self) if tells_secrets else []:
             raise invalid(wrong)
 
     def clean(self) -> None:
@@ -273,7 +278,9 @@ class TaskTemplate(TaskFields):
     def _name_taken(self) -> Refused:
         return Refused(f"Another template is now named “{self}”: archive that template first.")
 
-    def _hand_on(self, before: Mapping[str, Any], *, initiator: Initiator, now: datetime) -> dict[str, Any]:
+    def _hand_on(
+        self, before: Mapping[str, Any], *, initiator: Initiator, now: datetime, tells_secrets: bool
+    ) -> dict[str, Any]:
         """Update the steps that use the template, in all schedules or in none.
 
         Return the changed steps by a label, which names the schedule and the step.
@@ -283,7 +290,10 @@ class TaskTemplate(TaskFields):
         # Read under the locks: a schedule may have been edited while this waited for them.
         for step in Step.objects.filter(schedule__in=schedules).order_by("schedule", "index", "pk"):
             plans[step.schedule_id].append(step)
-        moved = {schedule: self._moved_steps(schedule, plans[schedule.pk]) for schedule in schedules}
+        moved = {
+            schedule: self._moved_steps(schedule, plans[schedule.pk], tells_secrets=tells_secrets)
+            for schedule in schedules
+        }
         moved = {schedule: steps for schedule, steps in moved.items() if steps}
         steps = [step for each in moved.values() for step in each]
         update_each(Step, self.STEP, [[s.pk, *(getattr(s, name) for name in self.STEP)] for s in steps])
@@ -299,11 +309,11 @@ class TaskTemplate(TaskFields):
             f"{schedule}: {step.name}": step.as_json() for schedule, steps in moved.items() for step in steps
         }
 
-    def _moved_steps(self, schedule: Schedule, plan: Sequence[Step]) -> list[Step]:
+    def _moved_steps(self, schedule: Schedule, plan: Sequence[Step], *, tells_secrets: bool) -> list[Step]:
         """Return the changed steps of a schedule; raise Refused if its plan becomes invalid."""
         after = [self._moved(step) if step.template_id == self.pk else step for step in plan]
-        if wrong := plan_errors(after):
-            known = plan_errors([copy(step) for step in plan])
+        if wrong := plan_errors(after, tells_secrets=tells_secrets):
+            known = plan_errors([copy(step) for step in plan], tells_secrets=tells_secrets)
             if fresh := [each for each in wrong if each not in known][:MOST_NAMED]:
                 told = " ".join(
                     f"{_label(schedule, after[place])}: {in_words(error.path)}: {error.message}"
@@ -328,7 +338,8 @@ class TaskTemplate(TaskFields):
 def names_in(steps: Any) -> set[str]:
     """Return the templates that steps name, even if the steps are invalid."""
     names = [item.get("template") for item in _listed(steps) if isinstance(item, Mapping)]
-    return {name for name in names if isinstance(name, str)}
+    # No template has a name that cannot be stored, and databases refuse to look for one.
+    return {name for name in names if isinstance(name, str) and clean_text(name) == name}
 
 
 def _listed(steps: Any) -> Sequence[Any]:

@@ -26,7 +26,7 @@ from schedules import vault
 from schedules.models import Refused, Schedule, Secret, Step
 from schedules.models import secret as secret_module
 from schedules.vault import Undecryptable, VaultError
-from tests.admin_pages import stored
+from tests.admin_pages import PYTHON, member, stored, typed
 from tests.base import NOW, SOMEBODY, fresh, make_schedule, seconds, step
 from tests.conftest import subprocess_env
 from tests.races.meeting import at_once, queue_up
@@ -149,6 +149,35 @@ class TestNames:
         for name in ("token", "TOKEN"):
             with pytest.raises(IntegrityError), transaction.atomic():
                 Secret.objects.create(name=name, token="x", created_at=NOW, changed_at=NOW)
+
+    # (where settings are typed, the prefix of the form that they are in)
+    FORMS = (
+        ("/schedules/new", "steps-0-"),
+        ("/admin/schedules/schedule/add/", "steps-0-"),
+        ("/admin/schedules/schedule/step-settings/", "steps-0-"),
+        ("/templates/new", ""),
+        ("/admin/schedules/tasktemplate/add/", ""),
+        ("/admin/schedules/tasktemplate/step-settings/", ""),
+    )
+
+    def test_no_form_suggests_them_to_people_who_may_not_use_them(self) -> None:
+        put("till")
+        writes = ("add_schedule", "change_schedule", "add_tasktemplate", "change_tasktemplate")
+        url = "https://shop.example/{{ secrets.tll }}"
+        typed_in = {"runs": "type:http", "drawn_for": "fields:type:http", "config-url": url}
+        told: dict[str, list[str]] = {"coder": [], "author": []}
+        for role, more in (("coder", ["define_code"]), ("author", [])):
+            client = member(*writes, *more, name=role)
+            for address, prefix in self.FORMS:
+                step = {f"{prefix}{name}": value for name, value in (PYTHON | typed_in).items()}
+                sent = typed(steps=[]) | {"steps-TOTAL_FORMS": "1", "prefix": prefix.removesuffix("-")} | step
+                text = client.post(address, sent | {"do": "save"}).text
+                told[role] += [address] if "did you mean till?" in text else []
+        # The admin draws the settings of a step without looking at the plan.
+        assert told == {
+            "coder": [each for each, _ in self.FORMS if "schedule/step-" not in each],
+            "author": [],
+        }
 
 
 class TestRecord:

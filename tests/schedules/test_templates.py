@@ -13,6 +13,7 @@ from activities.models import Activity
 from execution.loops.invoker import trigger
 from execution.models import Execution, WorkerTask
 from schedules.models import Conflict, Refused, Schedule, Secret, Step, TaskTemplate
+from schedules.permissions import NotYours
 from tests import base
 from tests.base import (
     NOW,
@@ -350,6 +351,14 @@ class TestWhoMayNotDefineCode:
         code = make_template("Code")
         self.edit(code, description="d")
         assert fresh(code).description == "d"
+
+    def test_is_not_told_of_secrets(self) -> None:
+        template = make_template(**self.PING)
+        guess = {"url": "https://shop.example/{{ secrets.a }}"}
+        with pytest.raises(NotYours):
+            make_template("Guess", **self.PING | {"config": guess}, may=lambda _: False)
+        with pytest.raises(NotYours):
+            self.edit(template, config=guess)
 
     def test_sends_no_secret_of_a_step_elsewhere(self) -> None:
         Secret.objects.put("token", "s3cret-value", initiator=SOMEBODY, now=NOW)

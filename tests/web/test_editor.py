@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 import sys
 from html import unescape
@@ -249,6 +250,21 @@ def test_a_step_of_a_template_says_only_what_differs() -> None:
     assert fresh(schedule).steps.get().written() == own
 
 
+def test_a_template_that_was_archived_is_told_at_its_step() -> None:
+    """While a page was open, or before a schedule that still uses it was copied."""
+    client, template = sign_in(), make_template("Export")
+    schedule = make_schedule({"name": "a", "template": "Export"})
+    copy = f"/schedules/{schedule.pk}/duplicate"
+    form = opened(client, copy)
+    template.archive(initiator=SOMEBODY, now=NOW)
+    answers = [client.get(copy), *(client.post(NEW, form.sent(do)) for do in ("save", "check", "show"))]
+    for answer in answers:
+        assert "is archived" in " ".join(answer.context["reading"].errors["steps-0-runs"])
+        assert Form(answer.text).value("steps-0-runs") == "template:Export"
+    # The schedule itself may go on using it.
+    saved(client.post(edit(schedule), opened(client, edit(schedule)).sent("save", description="new")))
+
+
 def test_settings_can_be_written_as_json_and_back_and_a_type_that_was_tried_and_left_loses_nothing() -> None:
     client, schedule = sign_in(), make_schedule(HTTP)
     url = edit(schedule)
@@ -305,6 +321,8 @@ def test_steps_of_a_long_plan_are_opened_one_by_one() -> None:
     assert all(form.is_folded for form in answer.context["reading"].formset.step_forms)
     form = Form(answer.text)
     assert len(form.pairs) < 200
+    copied = pressed(client, form, "copy-step.2", edit(schedule))
+    assert copied.value("steps-30-name") == "s2 2"
     form = pressed(client, form, "open.7", edit(schedule))
     changes = {"steps__7__retry_on": "TimeoutError\nOSError", "steps__7__name": "eighth"}
     saved(client.post(edit(schedule), form.sent("save", **changes)))
@@ -324,6 +342,45 @@ def test_a_page_takes_few_questions(django_assert_max_num_queries: Any) -> None:
         client.get(edit(schedule))
     with django_assert_max_num_queries(14):
         client.post(edit(schedule), form.sent("preview", rules__0__expression="0 4 * * *"))
+
+
+HALF = "https://shop.example/\ud800"  # half of a surrogate pair, which JSON can say and UTF-8 cannot
+# (a step as only a program sends it, the field that complains)
+FORGED: list[tuple[Any, str]] = [
+    ([], "steps-0-name"),
+    ({"step_type": ["http"]}, "steps-0-runs"),
+    ({"template": "Export", "step_type": {}}, "steps-0-runs"),
+    ({"template": ["Export"]}, "steps-0-runs"),
+    ({"template": "\ud800"}, "steps-0-runs"),
+    ({"step_type": "http", "config": CONFIG | {"method": ["GET"]}}, "steps-0-config"),
+    ({"step_type": "http", "config": CONFIG | {"method": {}, "body": [1]}}, "steps-0-config"),
+    ({"step_type": "http", "config": []}, "steps-0-config"),
+]
+
+
+def test_a_forged_step_is_opened_where_it_is_wrong() -> None:
+    client, wrong = sign_in(), []
+    make_template("Export")
+    form = pressed(client, opened(client, NEW), "add-step", NEW, name="Forged")
+    before = everything()
+    for sent, field in FORGED:
+        folded = json.dumps({"name": "a"} | sent if isinstance(sent, dict) else sent)
+        answer = client.post(NEW, form.sent("save", steps__0__folded=folded))
+        if field not in answer.context["reading"].errors or f'id="error-{field}"' not in answer.text:
+            wrong.append(f"{folded}: {answer.context['reading'].errors}")
+    assert wrong == []
+    assert everything() == before
+
+
+def test_settings_that_no_field_can_show_stay_json() -> None:
+    client = sign_in()
+    form = pressed(client, opened(client, NEW), "add-step", NEW)
+    form = pressed(client, form, "show", NEW, steps__0__runs="type:http")
+    form = pressed(client, form, "show", NEW, steps__0__as_json="on")
+    for config in ({"url": HALF}, {"body": HALF}, {"headers": {"Accept": HALF}}, {"method": ["GET"]}):
+        changes = {"steps__0__as_json": None, "steps__0__config": json.dumps(config)}
+        again = pressed(client, form, "show", NEW, **changes)
+        assert (again.value("steps-0-as_json"), again.value("steps-0-config")) == ("on", json.dumps(config))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -71,8 +72,11 @@ def _copy_step(data: QueryDict, step: int, _: str) -> str:
     before, after = f"{STEPS}-{step}-", f"{STEPS}-{number}-"
     copied = {name.removeprefix(before): data.getlist(name) for name in data if name.startswith(before)}
     own = {"index": [str(max(indices.values()) + 1)], "new": ["yes"], "open": ["yes"]}
-    if "name" in copied:
-        own["name"] = [_copied_name(_name(data, step), {_name(data, each) for each in indices})]
+    name = _copied_name(_name(data, step), {_name(data, each) for each in indices})
+    if folded := data.get(f"{before}folded"):
+        own["folded"] = [json.dumps(read_folded(folded) | {"name": name})]
+    else:
+        own["name"] = [name]
     put(data, {f"{after}{name}": values for name, values in (copied | own).items()})
     return f"{_named(data, step)} was copied to the end."
 

@@ -94,8 +94,17 @@ def take(data: QueryDict, start: str, source: QueryDict) -> None:
     put(data, {name: source.getlist(name) for name in source if name.startswith(start)})
 
 
+class FoldableStepForm(StepForm):
+    can_be_folded = True
+
+
 Steps = inlineformset_factory(
-    Schedule, Step, form=StepForm, formset=StepFormSet, max_num=MAX_STEPS, absolute_max=MOST_STEP_FORMS
+    Schedule,
+    Step,
+    form=FoldableStepForm,
+    formset=StepFormSet,
+    max_num=MAX_STEPS,
+    absolute_max=MOST_STEP_FORMS,
 )
 
 
@@ -109,22 +118,23 @@ def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
     return data | {f"{STEPS}-TOTAL_FORMS": [str(len(data) // 2)]}
 
 
-def formset_of(data: QueryDict, schedule: Schedule | None) -> Any:
+def formset_of(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool) -> Any:
     """Return the validated formset, with opened steps, faulty steps and those of a short plan unfolded."""
-    formset = _checked(data, schedule)
+    formset = _checked(data, schedule, tells_secrets=tells_secrets)
     is_short = len(formset.step_forms) <= MOST_OPEN
     folded = [form for form in formset.step_forms if form.is_folded]
     to_open = [form for form in folded if is_short or form.errors or data.get(f"{form.prefix}-open")]
     for form in to_open:
         data.pop(f"{form.prefix}-folded", None)
         put(data, form.unfolded())
-    return _checked(data, schedule) if to_open else formset
+    return _checked(data, schedule, tells_secrets=tells_secrets) if to_open else formset
 
 
-def _checked(data: QueryDict, schedule: Schedule | None) -> Any:
+def _checked(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool) -> Any:
     put_count(data, STEPS, min(count_of(data, STEPS), MOST_STEP_FORMS))
     instance = schedule or Schedule()
-    formset = Steps(data=data, instance=instance, prefix=STEPS, form_kwargs={"empty_permitted": False})
+    formset: Any = Steps(data=data, instance=instance, prefix=STEPS, form_kwargs={"empty_permitted": False})
+    formset.tells_secrets = tells_secrets
     formset.is_valid()
     return formset
 

@@ -17,8 +17,9 @@ from schedules.forms.settings import PREFIX
 from schedules.forms.spec_items import EXCLUDE, RULES
 from schedules.forms.steps import POLICIES, StepForm, TaskForm
 from schedules.forms.times import MOST_FORMS, TimesForms
-from schedules.models import Schedule, TaskTemplate
+from schedules.models import Schedule, Step, TaskTemplate
 from schedules.registry import step_types
+from text.clean import clean_text
 from text.words import sentence
 from web.saving import anchor_of
 
@@ -40,6 +41,14 @@ class Card:
     @property
     def written(self) -> dict[str, Any]:
         return self.form.written if isinstance(self.form, StepForm) else {}
+
+    @property
+    def step(self) -> Step | None:
+        """The step as it would run; None while its template cannot be applied."""
+        try:
+            return Step.read(self.written, self.form.templates)
+        except ValidationError:
+            return None
 
     @property
     def name(self) -> str:
@@ -98,7 +107,7 @@ class Card:
         typed = [field for field in kind.fields if field.kind not in ("bool", "choice")] if kind else []
         values = [config.get(field.name) for field in sorted(typed, key=lambda field: not field.required)]
         text = next((_line(value) for value in values if value), "")
-        return text.partition("\n")[0][:LONGEST_SUMMARY]
+        return clean_text(text).partition("\n")[0][:LONGEST_SUMMARY]
 
     def label_of(self, name: str) -> str:
         """Return the label of a field, or “Step” if the step has no such field."""
@@ -127,7 +136,9 @@ def _line(value: object) -> str:
 class Reading:
     """The forms with their data. The keys of `errors` name a field, a form of a formset, or a section."""
 
-    def __init__(self, data: QueryDict, *, schedule: Schedule | None, now: datetime) -> None:
+    def __init__(
+        self, data: QueryDict, *, schedule: Schedule | None, now: datetime, tells_secrets: bool
+    ) -> None:
         self.data, self.schedule, self.now = data.copy(), schedule, now
         for prefix in (RULES, EXCLUDE):
             put_count(self.data, prefix, min(count_of(self.data, prefix), MOST_FORMS))
@@ -137,7 +148,7 @@ class Reading:
         self.form.is_valid()
         stored = schedule.spec if schedule else None
         self.times = TimesForms(self.data, self.form, stored=stored, now=now)
-        self.formset = formset_of(self.data, schedule)
+        self.formset = formset_of(self.data, schedule, tells_secrets=tells_secrets)
         self.steps, self.templates = self.formset.steps, self.formset.templates
         self.errors: dict[str, list[str]] = {}
         for name, text in self._found():

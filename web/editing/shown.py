@@ -11,7 +11,7 @@ from typing import Any
 
 from schedules.form_fields import Tags
 from schedules.forms.spec_items import SpecItemForm
-from schedules.models import Secret, Step
+from schedules.models import Secret
 from schedules.models.definition import in_words
 from schedules.models.occurrence import named_time
 from schedules.models.step import TaskFields
@@ -55,7 +55,8 @@ def warnings_of(reading: Reading) -> list[Mistake]:
         Mistake(*_place(reading, parts, card.setting(name)), [text])
         for group in reading.cards
         for card in group
-        for name, text in warnings_about(Step.read(card.written, reading.templates)).items()
+        if (step := card.step)
+        for name, text in warnings_about(step).items()
     ]
 
 
@@ -131,9 +132,14 @@ class Shown:
 
     def errors_of(self, name: str) -> Sequence[str]:
         """Return the errors of a field, or of a whole part once one of its fields was touched."""
-        is_touched = any(each == name or each.startswith(f"{name}-") for each in self.touched)
-        is_shown = self.is_checked or is_touched or name in AT_ONCE
+        is_shown = self.is_checked or name in self._touched_parts or name in AT_ONCE
         return self.reading.errors.get(name, []) if is_shown else []
+
+    @cached_property
+    def _touched_parts(self) -> set[str]:
+        """The touched fields, and the parts of the form that they belong to."""
+        names = [name.split("-") for name in self.touched]
+        return {"-".join(name[:end]) for name in names for end in range(1, len(name) + 1)}
 
     @cached_property
     def slots(self) -> list[tuple[str, Sequence[str]]]:
@@ -149,8 +155,7 @@ class Shown:
 
     @cached_property
     def missing_secrets(self) -> list[str]:
-        reading = self.reading
-        return undefined_secrets(Step.read(data, reading.templates) for data in reading.steps)
+        return undefined_secrets(step for group in self.cards for card in group if (step := card.step))
 
     @cached_property
     def edit_conflict(self) -> EditConflict | None:

@@ -24,9 +24,12 @@ from .shown import undefined_secrets
 class TemplatePage:
     """The form of a template. Its errors are shown once it has been checked."""
 
-    def __init__(self, data: Any, *, template: TaskTemplate | None, is_checked: bool) -> None:
+    def __init__(
+        self, data: Any, *, template: TaskTemplate | None, is_checked: bool, tells_secrets: bool = False
+    ) -> None:
         self.template, self.is_checked = template, is_checked
         self.form = TemplateForm(data, instance=template)
+        self.form.tells_secrets = tells_secrets
         if template:
             del self.form.fields["name"]
         self.conflict: Overtaken | None = None

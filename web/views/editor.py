@@ -26,7 +26,7 @@ from web.page import form_page, is_htmx, page
 def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         return _answer(request, None)
-    return _show(request, Shown(_read(data_of_new(), None), is_checked=False))
+    return _show(request, Shown(_read(request, data_of_new(), None), is_checked=False))
 
 
 @page("schedules.add_schedule")
@@ -34,7 +34,7 @@ def duplicate(request: HttpRequest, pk: int) -> HttpResponse:
     if not request.user.has_perm("schedules.view_schedule"):
         raise PermissionDenied("This page requires the permission “schedules.view_schedule”.")
     original = get_object_or_404(Schedule, pk=pk)
-    return _show(request, Shown(_read(data_of_copy(original), None), is_checked=False))
+    return _show(request, Shown(_read(request, data_of_copy(original), None), is_checked=False))
 
 
 @form_page("schedules.change_schedule")
@@ -45,7 +45,7 @@ def edit(request: HttpRequest, pk: int) -> HttpResponse:
         return HttpResponseRedirect(schedule.get_absolute_url())
     if request.method == "POST":
         return _answer(request, schedule)
-    return _show(request, Shown(_read(data_of_schedule(schedule), schedule), is_checked=True))
+    return _show(request, Shown(_read(request, data_of_schedule(schedule), schedule), is_checked=True))
 
 
 def _answer(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
@@ -54,23 +54,23 @@ def _answer(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
     if command == "save":
         return _save(request, data, schedule)
     if command == "preview":
-        shown = Shown(_read(data, schedule), is_checked=is_checked)
+        shown = Shown(_read(request, data, schedule), is_checked=is_checked)
         return render(request, "web/editor/_preview.html", _context(request, shown))
     if command == "check":
         knows_code = request.user.has_perm(permissions.DEFINE_CODE)
-        return _show(request, checked(_read(data, schedule), knows_code=knows_code))
+        return _show(request, checked(_read(request, data, schedule), knows_code=knows_code))
     verb, _, part = command.partition(".")
     if verb == "take" and schedule is not None:
         take_theirs(data, part, schedule)
         said = "Replaced with the stored version."
     else:
         said = apply(data, command)
-    return _show(request, Shown(_read(data, schedule), is_checked=is_checked, said=said))
+    return _show(request, Shown(_read(request, data, schedule), is_checked=is_checked, said=said))
 
 
 def _save(request: HttpRequest, data: QueryDict, schedule: Schedule | None) -> HttpResponse:
     assert request.user.is_authenticated
-    reading = _read(data, schedule)
+    reading = _read(request, data, schedule)
     saved: Schedule | None = None
     if reading.is_right:
         try:
@@ -80,7 +80,7 @@ def _save(request: HttpRequest, data: QueryDict, schedule: Schedule | None) -> H
             assert schedule is not None
             schedule.refresh_from_db()
             # The page now shows what others changed, so that saving again is a deliberate decision.
-            reading = _read(reconciled(reading, token=conflict.token), schedule)
+            reading = _read(request, reconciled(reading, token=conflict.token), schedule)
     if saved is None:
         return _show(request, Shown(reading, is_checked=True))
     messages.success(request, f"“{saved}” is saved.")
@@ -89,8 +89,9 @@ def _save(request: HttpRequest, data: QueryDict, schedule: Schedule | None) -> H
     return HttpResponseRedirect(saved.get_absolute_url())
 
 
-def _read(data: QueryDict, schedule: Schedule | None) -> Reading:
-    return Reading(data, schedule=schedule, now=clock.now())
+def _read(request: HttpRequest, data: QueryDict, schedule: Schedule | None) -> Reading:
+    tells_secrets = request.user.has_perm(permissions.DEFINE_CODE)
+    return Reading(data, schedule=schedule, now=clock.now(), tells_secrets=tells_secrets)
 
 
 def _show(request: HttpRequest, shown: Shown) -> HttpResponse:

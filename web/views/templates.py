@@ -89,14 +89,14 @@ def _form(request: HttpRequest, found: TaskTemplate | None) -> HttpResponse:
         return _show(request, TemplatePage(None, template=found, is_checked=False))
     is_save = request.POST.get("do", "save") == "save"
     is_checked = is_save or bool(request.POST.get("checked"))
-    shown = TemplatePage(request.POST, template=found, is_checked=is_checked)
+    may_define_code = request.user.has_perm(permissions.DEFINE_CODE)
+    shown = TemplatePage(request.POST, template=found, is_checked=is_checked, tells_secrets=may_define_code)
     if not is_save:
         return _show(request, shown)
     saved = shown.save(initiator=initiator_of(request), now=clock.now(), may=request.user.has_perm)
     if saved is None:
         return _show(request, shown)
     messages.success(request, f"“{saved}” is saved." if found else f"“{saved}” is created.")
-    may_define_code = request.user.has_perm(permissions.DEFINE_CODE)
     for warning in warnings_about(saved).values() if may_define_code else ():
         messages.warning(request, warning)
     return redirect(saved)
