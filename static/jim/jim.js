@@ -106,7 +106,7 @@ document.addEventListener("change", (event) => {
   for (const box of all.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = all.checked;
 });
 
-// Do not poll in a hidden tab, and do not redraw a part in which the user is typing or has a menu or selection open.
+// Do not poll in a hidden tab, and do not redraw a part that is in use.
 document.addEventListener("htmx:beforeRequest", (event) => {
   const polls = event.detail.elt.hasAttribute("data-poll") && !event.detail.requestConfig.triggeringEvent;
   if (polls && (document.hidden || isBusy(event.detail.target))) event.preventDefault();
@@ -117,7 +117,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.elt.hasAttribute("data-poll") && isBusy(event.detail.target)) event.detail.shouldSwap = false;
 });
 
-// While content is replaced, the page is briefly longer, and scroll anchoring would scroll it to the end.
+// While content is replaced, the page is briefly longer; scroll anchoring would scroll to its end.
 // Replacing an aside does not move the page.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target.closest("aside")) return;

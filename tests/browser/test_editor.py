@@ -82,7 +82,7 @@ def test_what_is_done_as_soon_as_the_form_is_drawn_anew_is_heard(
     page.goto("/schedules/new")
     page.evaluate(AT_ONCE, [field, value, heard])
     page.get_by_role("button", name=button).click()
-    expect(page.get_by_text(shown), shown).to_be_visible()
+    expect(page.locator("#editor .error, #editor label").get_by_text(shown)).to_be_visible()
 
 
 def test_steps_are_moved_with_the_keyboard_alone(admin_page: Page) -> None:

@@ -189,7 +189,7 @@ class TestTasks:
         *_, third = enqueue(step("a"), step("b"), step("c"))
         verb, *rest = asked
         [line] = said("task", verb, str(third.key), *rest)
-        assert line.startswith("“c”: ")
+        assert line.startswith("“c” ")
         assert in_turn() == order
         assert last_record().initiator_name == Initiator.command(f"task {verb}").name
 
@@ -206,7 +206,7 @@ class TestTasks:
 
     def test_what_waits_for_its_time_need_not(self) -> None:
         later, now = (WorkerTask.objects.get(activity__task_key=key) for key in _queued_later())
-        assert "start without waiting" in said("task", "hasten", str(later.key))[0]
+        assert "no longer waits" in said("task", "hasten", str(later.key))[0]
         assert fresh(later).available_at == NOW
         assert refusal("task", "hasten", str(now.key)) == (
             "“now” is not waiting for a time: nothing was changed."

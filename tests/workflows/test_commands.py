@@ -160,7 +160,7 @@ class TestPublish:
 
     WRONG = [
         (["ordres", "o1"], "Topic “ordres” does not exist; did you mean orders?"),
-        (["letters", "o1"], "Topic “letters” does not exist; there are: orders, parcels"),
+        (["letters", "o1"], "Topic “letters” does not exist; choose one of: orders, parcels"),
         (["orders", ""], "message_id: Must be a string with 1 to 200 characters"),
         (["orders", "o1", "--payload", "{"], "--payload: not JSON"),
         (["orders", "o1", "--payload", '{"a": 1, "a": 2}'], "--payload: the key 'a' appears twice"),
