@@ -115,7 +115,7 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
     def definition(self) -> dict[str, Any]:
         """Return what was typed in the fields of `Schedule.EDITABLE`."""
         names = set(Schedule.EDITABLE) & self.cleaned_data.keys()
-        if "remaining" not in self.changed_data:
+        if self.instance.pk and "remaining" not in self.changed_data:
             names -= {"remaining"}
         return {name: self.cleaned_data[name] for name in Schedule.EDITABLE if name in names}
 

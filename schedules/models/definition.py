@@ -135,7 +135,7 @@ class Definition(StrictlyTyped):
     def clean(self) -> None:
         self.name = unicodedata.normalize("NFC", self.name.strip())
         check_plain_text(self.name, "name")
-        self.description = clean_lines(self.description)
+        self.description = clean_lines(self.description.strip())
         self.tags, self.topics = clean_tags(self.tags), clean_tags(self.topics)
         errors = {
             "tags": wrong_with_tags(self.tags),

@@ -104,6 +104,9 @@ class TaskFields(StrictlyTyped):
         """Check all fields except the config."""
         self.retry_factor = float(self.retry_factor)  # stored as a float; files may say 3
         check_plain_text(self.pool, "pool")
+        if self.pool != self.pool.strip():
+            # Forms take spaces away, so the step would move to another pool when it is saved there.
+            raise ValidationError({"pool": f"“{self.pool}” has spaces around it."})
         check_words(self.retry_on, "retry_on")
         check_words(self.resources, "resources")
         check_counted([self.pool], "pool")

@@ -135,6 +135,10 @@ def test_runs_left_are_only_changed_by_whoever_changes_them() -> None:
         form = ScheduleForm(answers, instance=fresh(schedule))
         assert form.is_valid(), form.errors
         assert ("remaining" in form.definition) is is_changed
+    # The address of the page for a new one may fill in the number.
+    form = ScheduleForm(typed(remaining="5") | {"initial-remaining": "5"})
+    assert form.is_valid(), form.errors
+    assert form.definition["remaining"] == 5
 
 
 def test_a_schedule_can_start_paused_with_a_note_and_run_at_once_by_those_who_may_run(client: Client) -> None:

@@ -118,7 +118,7 @@ class TestExport:
 
             schedules:
               - name: Nightly
-                description: |
+                description: |-
                   First line.
                   Second line.
                 tags:

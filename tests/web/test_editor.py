@@ -80,7 +80,7 @@ def test_whoever_saves_what_is_there_has_not_edited_it() -> None:
     client = sign_in()
     SharedCalendar.objects.define("Days off", [{"dates": "2998-01-01"}], initiator=SOMEBODY, now=NOW)
     make_template("Export")
-    fields: dict[str, Any] = {"memo": {"owner": "Ada"}, "tags": ["x", "y"], "description": "two\nlines"}
+    fields: dict[str, Any] = {"memo": {"owner": "Ada"}, "tags": ["x", "y"], "description": " two\nlines\n"}
     fields |= {"remaining": 5, "catch_up_seconds": None, "overlap": "buffer_all", "on_failure": "skip"}
     fields |= {"pause_on_failure": True, "failures_to_pause": 2, "failures_among": 3}
     schedule = make_schedule(
