@@ -325,8 +325,7 @@ class StepForm(TaskForm):
         try:
             initial = {} if unreadable(data) else shown(Step.read(data, self.templates))
         except ValidationError:
-            known = {name: value for name, value in data.items() if name not in ("template", "config")}
-            initial = shown(Step(**known)) | {"runs": f"{TEMPLATE}{data.get('template')}"}
+            initial = _shown_alone(data)
         return data_of(StepForm(prefix=self.prefix, initial=initial, templates=self.templates))
 
     def _post_clean(self) -> None:
@@ -454,6 +453,19 @@ def shown(task: TaskFields, *, is_new: bool = False) -> dict[str, Any]:
         return values | _settings_of(kind, task.config)
     own = overrides.get("config", {}) if template else task.config
     return values | {"as_json": bool(runs), "config": own, "drawn_for": _drawn_for(runs, as_json=bool(runs))}
+
+
+def _shown_alone(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the fields show of a step whose template cannot be used: only what the step overrides."""
+    runs = f"{TEMPLATE}{data.get('template')}"
+    own = {name: value for name, value in data.items() if name not in ("template", "config")}
+    return shown(Step(**own)) | {
+        "runs": runs,
+        "own": " ".join(_pinned(data)),
+        "as_json": True,
+        "config": data.get("config", ""),
+        "drawn_for": _drawn_for(runs, as_json=True),
+    }
 
 
 def _drawn_for(runs: str, *, as_json: bool) -> str:

@@ -253,7 +253,8 @@ def test_a_step_of_a_template_says_only_what_differs() -> None:
 def test_a_template_that_was_archived_is_told_at_its_step() -> None:
     """While a page was open, or before a schedule that still uses it was copied."""
     client, template = sign_in(), make_template("Export")
-    schedule = make_schedule({"name": "a", "template": "Export"})
+    own = {"timeout_seconds": 5, "config": {"kwargs": {"value": 2}}, "max_retries": 3}
+    schedule = make_schedule({"name": "a", "template": "Export"} | own)
     copy = f"/schedules/{schedule.pk}/duplicate"
     form = opened(client, copy)
     template.archive(initiator=SOMEBODY, now=NOW)
@@ -263,6 +264,11 @@ def test_a_template_that_was_archived_is_told_at_its_step() -> None:
         assert Form(answer.text).value("steps-0-runs") == "template:Export"
     # The schedule itself may go on using it.
     saved(client.post(edit(schedule), opened(client, edit(schedule)).sent("save", description="new")))
+    # Nothing is lost if the template is restored meanwhile.
+    copied = opened(client, copy)
+    fresh(template).restore(initiator=SOMEBODY, now=NOW)
+    saved(client.post(NEW, copied.sent("save")))
+    assert Schedule.objects.latest("pk").steps.get().written() == schedule.steps.get().written()
 
 
 def test_settings_can_be_written_as_json_and_back_and_a_type_that_was_tried_and_left_loses_nothing() -> None:
