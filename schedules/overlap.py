@@ -86,7 +86,7 @@ def latest_missed(catch_up_seconds: int | None, now: datetime) -> datetime | Non
 
 
 def is_missed(planned_at: datetime, missed_before: datetime | None) -> bool:
-    """Tell whether an automatic occurrence is missed; see `latest_missed`."""
+    """Return whether an automatic occurrence is missed; see `latest_missed`."""
     return missed_before is not None and planned_at < missed_before
 
 

@@ -47,7 +47,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("priority -1001", {"priority": -1001}, "priority", "greater than or equal to -1000"),
     ("no pool", {"pool": ""}, "pool", "cannot be blank"),
     ("a hard space in the pool", {"pool": "a\u00a0b"}, "pool", "U+00A0 is not allowed"),
-    ("resources as object", {"resources": {"db": 1}}, "resources", "Enter a list of texts"),
+    ("resources as object", {"resources": {"db": 1}}, "resources", "Enter a list of strings"),
     ("space round a pool", {"pool": "dmz "}, "pool", "has spaces around it"),
     ("space round a resource", {"resources": [" db"]}, "resources", "has spaces around it"),
     ("long resources", {"resources": ["x" * 80] * 4}, "resources", "320 characters in total are too many"),

@@ -43,7 +43,10 @@ class HandlerStep(StepType):
         return perform(run, ctx)
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
-        """End the run by the reset rules instead of a plain retry; a committed run counts as complete."""
+        """End the run of a lost worker by the reset rules, instead of retrying the step.
+
+        Return the status for the lost attempt: complete if the run was committed, None for the default.
+        """
         run = Run.objects.filter(key=work.key).first()
         if run is None:
             return None

@@ -286,7 +286,7 @@ def _is_timeout(seconds: object) -> bool:
 def _text(request: Mapping[str, Any], name: str) -> str:
     text = request.get(name) or ""
     if not isinstance(text, str) or len(text) > LONGEST_KEY:
-        raise ValidationError({name: f"Must be a text of at most {LONGEST_KEY} characters."})
+        raise ValidationError({name: f"Must be a string of at most {LONGEST_KEY} characters."})
     if text:
         check_plain_text(text, name)
     return text

@@ -116,9 +116,9 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return made if insert_each(Reservation, fields, [row], unless_known=True, returning="id") else None
 
     def _is_its_turn(self, reservation: Reservation, now: datetime) -> bool:
-        """Return whether no queued task goes first; otherwise, delete the reservation.
+        """Return whether the reservation may have the seat. If a queued task goes first, delete it.
 
-        Call this after the reservation is inserted: from then on, no other can release a seat of this pool.
+        Call this after the insert: from then on, no other reservation of the pool can be released.
         """
         others = self.filter(pool=reservation.pool).exclude(pk=reservation.pk)
         released = list(others.order_by("-released_at"))

@@ -138,7 +138,7 @@ class Worker(models.Model):
 
 
 def serves(pools: Sequence[str], pool: str) -> bool:
-    """Tell whether a worker of these pools serves this one; a worker without pools serves all."""
+    """Return whether a worker of these pools serves `pool`; a worker without pools serves all of them."""
     return not pools or pool in pools
 
 

@@ -44,9 +44,11 @@ COUNTS = f"""
 
 
 def in_pools(pools: int) -> str:
-    """Write the condition for a claim of this many pools: %(pool_0)s, %(pool_1)s …; with 0, it takes all.
+    """Return the SQL condition for a task in one of `pools` pools, whose names are %(pool_0)s, %(pool_1)s …
 
-    A list, not an array: for a single pool, PostgreSQL then sees an equality and can read in index order.
+    Without pools, return no condition: the worker serves all of them.
+
+    The names form a list, not an array: PostgreSQL reads a single pool in the order of its index only then.
     """
     return f"AND pool IN ({', '.join(f'%(pool_{n})s' for n in range(pools))})" if pools else ""
 
@@ -56,7 +58,7 @@ def pool_params(pools: Sequence[str]) -> dict[str, str]:
 
 
 def _literals(values: Mapping[str, Any]) -> str:
-    """Write numbers, booleans and texts without quotes as SQL, so that they are not sent each time."""
+    """Return constants as SQL literals, so that they are not sent each time. Texts must have no quotes."""
     return ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values.values())
 
 

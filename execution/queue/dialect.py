@@ -27,7 +27,7 @@ class Dialect(Protocol):
     """The condition that one of a task's `limit_keys` has a limit."""
 
     def has_key(self, key: str) -> str:
-        """Write the condition that one of a task's `limit_keys` is this one."""
+        """Return the SQL condition that `key` is among a task's `limit_keys`."""
 
     def add(self, planned: Sequence[Planned], now: datetime) -> None:
         """Insert tasks and the activities of their first attempts, in order, and wake the workers."""

@@ -24,13 +24,13 @@ def turn(priority: int, position: int, pk: int) -> Turn:
 
 
 def by_turn(table: str = "") -> str:
-    """Write ORDER BY for the tasks of a table with this alias."""
+    """Return the ORDER BY clause for the order of the queue; `table` is the alias of the tasks, if any."""
     of = f"{table}." if table else ""
     return f"ORDER BY {of}priority DESC, {of}position, {of}id"
 
 
 def is_before(one: str, other: str) -> str:
-    """Write the condition under which the task of one alias goes before that of another."""
+    """Return the SQL condition that the task with the alias `one` comes before the one with `other`."""
     left, right = (f"(-{of}.priority, {of}.position, {of}.id)" for of in (one, other))
     return f"{left} < {right}"
 

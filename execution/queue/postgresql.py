@@ -65,7 +65,7 @@ HAS_LIMIT = "string_to_array(limit_keys, chr(10)) && ARRAY(SELECT key::text FROM
 
 
 def has_key(key: str) -> str:
-    """Write the condition that one of a task's limit keys is this one."""
+    """Return the SQL condition that `key` is among a task's limit keys."""
     return f"strpos(chr(10) || limit_keys || chr(10), chr(10) || {key} || chr(10)) > 0"
 
 
@@ -87,7 +87,7 @@ _SENT = {
 
 
 def _said(name: str) -> str:
-    """Write a value of the line as text, or its default if it is absent: the column does not allow NULL."""
+    """Return SQL for a value of the line as text, or for its default: the column does not allow NULL."""
     return f"CASE WHEN step ? '{name}' THEN step->>'{name}' ELSE '{UNSAID[name]}' END"
 
 
@@ -148,7 +148,7 @@ _BEGIN = """
 
 
 def _claim(chosen: str) -> str:
-    """Write the update that every claim uses: only tasks that are still queued, for a living worker."""
+    """Return the UPDATE of every claim, which takes only tasks that are still queued, for a living worker."""
     return f"""
         UPDATE execution_workertask SET status = 'processing', worker_id = %(worker)s, claimed_at = %(now)s
         WHERE id = ANY({chosen}) AND status = 'queued' AND {IS_WORKER_ALIVE}
@@ -158,7 +158,7 @@ def _claim(chosen: str) -> str:
 
 @cache
 def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], among_limited: bool) -> str:
-    """Write the claim of tasks without a limit: one statement, so that an idle worker needs one round trip.
+    """Return the claim of tasks without a limit. It is one statement, to cost an idle worker one round trip.
 
     Mark delayed tasks whose time has come, and claim the first ready tasks of each isolation; their
     activities begin. Unless `among_limited`, claim nothing while limits or reservations affect which task is
@@ -310,7 +310,7 @@ def lock_queue(*, milliseconds: int) -> None:
 
 
 def _sets(beyond: str = "") -> str:
-    """Write a query that steps from group to group on an index, however many tasks the groups have."""
+    """Return a query that steps from group to group on an index, however many tasks the groups have."""
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
             SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
@@ -343,7 +343,7 @@ def count_groups(after: TaskGroup | None, *, most: int) -> list[Row]:
 
 @cache
 def first_tasks_statement(pools: int, kinds: tuple[str, ...], isolations: tuple[Isolation, ...]) -> str:
-    """Write the query for COUNTS, the first tasks of each group, and the first others (not reserved)."""
+    """Return the query for COUNTS, the first tasks of each group, and the first tasks without a limit."""
     parts = [COUNTS, *(_first_of_groups(kind, _OF_KIND[kind]) for kind in kinds)]
     return " UNION ALL ".join([*parts, *(_first_others(isolation, pools) for isolation in isolations)])
 

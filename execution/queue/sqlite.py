@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def has_key(key: str) -> str:
-    """Write the condition that one of a task's limit keys is this one."""
+    """Return the SQL condition that `key` is among a task's limit keys."""
     return f"instr(char(10) || limit_keys || char(10), char(10) || {key} || char(10)) > 0"
 
 
@@ -121,7 +121,7 @@ def _values(planned: Planned, now: str) -> dict[str, Any]:
 
 
 def _claim(chosen: str) -> str:
-    """Write the update that every claim uses: only tasks that are still queued, for a living worker."""
+    """Return the UPDATE of every claim, which takes only tasks that are still queued, for a living worker."""
     return f"""
         UPDATE execution_workertask SET status = 'processing', worker_id = %(worker)s, claimed_at = %(now)s
         WHERE {chosen} AND status = 'queued' AND {IS_WORKER_ALIVE}
@@ -130,7 +130,7 @@ def _claim(chosen: str) -> str:
 
 
 def first_ready(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Write the query for the first ready tasks of each isolation, neither limited nor reserved."""
+    """Return a query for the first ready tasks of each isolation that are neither limited nor reserved."""
     firsts = [
         f"""SELECT id FROM (
             SELECT id FROM execution_workertask
@@ -143,7 +143,7 @@ def first_ready(pools: int, isolations: tuple[Isolation, ...]) -> str:
 
 @cache
 def look_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Write a query, which takes no write lock, for whether tasks are ready, ripe or contested."""
+    """Return a query that tells, without the write lock, whether tasks are ready, ripe or contested."""
     return f"SELECT EXISTS ({first_ready(pools, isolations)}), EXISTS ({RIPE}), {IS_CONTESTED}"
 
 
@@ -157,7 +157,7 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...]) -> 
 
 @cache
 def claim_uncontested_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Write the same claim for a transaction that writes anyway, so that no query has to come first."""
+    """Return the same claim for a transaction that has the write lock already and need not look first."""
     return _claim(f"id IN ({first_ready(pools, isolations)}) AND NOT EXISTS ({RIPE}) AND NOT {IS_CONTESTED}")
 
 
@@ -242,7 +242,7 @@ _NEXT_POOL, _NEXT_ISOLATION, _NEXT_KEYS = (
 
 
 def _sets(beyond: str = "") -> str:
-    """Write a query that steps from group to group on an index, however many tasks the groups have."""
+    """Return a query that steps from group to group on an index, however many tasks the groups have."""
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
             SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
@@ -273,7 +273,7 @@ def count_groups(after: TaskGroup | None, *, most: int) -> list[Row]:
 
 @cache
 def first_tasks_statement(pools: int, kinds: tuple[str, ...], isolations: tuple[Isolation, ...]) -> str:
-    """Write the query for COUNTS, the first tasks of each group, and the first others (not reserved)."""
+    """Return the query for COUNTS, the first tasks of each group, and the first tasks without a limit."""
     parts = [COUNTS, *(_first_of_groups(kind, _OF_KIND[kind]) for kind in kinds)]
     return " UNION ALL ".join([*parts, *(_first_others(isolation, pools) for isolation in isolations)])
 

@@ -36,14 +36,14 @@ def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
 
 
 def depths() -> Statement:
-    """Write the query for the number of tasks in each state, in the order of STATES, up to MOST_COUNTED."""
+    """Return the query for the number of tasks in each state, in the order of STATES, up to MOST_COUNTED."""
     some = f"SELECT 1 FROM execution_workertask WHERE {{}} LIMIT {MOST_COUNTED}"
     each = [f"(SELECT count(*) FROM ({some.format(which)}) AS t)" for which in STATES.values()]
     return Statement(f"SELECT {', '.join(each)}", [], columns=len(each))
 
 
 def _sources(stage: int, state: str, in_pool: str) -> list[str]:
-    """Write statements that find (stage, priority, position, id), each in the order of an index."""
+    """Return queries that find (stage, priority, position, id), each in the order of an index."""
     found = f"SELECT {stage}, priority, position, id FROM execution_workertask WHERE"
     match state:
         case "queued":

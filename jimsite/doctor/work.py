@@ -220,7 +220,7 @@ def webhooks(now: datetime) -> Iterator[Finding]:
     remedy = "Fix the receiver, then enable the webhooks and repeat failed deliveries on the Webhooks page."
     yield _unless(len(disabled), "warning", "webhooks", text, remedy)
     unsent = Delivery.objects.pending().filter(next_try_at__lt=now - UNSENT)[:MOST].count()
-    text = f"Due for more than {span(UNSENT)}: {_about(unsent, 'delivery', 'deliveries')}."
+    text = f"Overdue by more than {span(UNSENT)}: {_about(unsent, 'delivery', 'deliveries')}."
     yield _unless(
         unsent,
         "warning",

@@ -177,7 +177,10 @@ class TaskForm(VerbForm, AnyModelForm):
         return _drawn_for(self.chosen, as_json=bool(self["as_json"].value()))
 
     def _draw_anew(self, drawn_for: str) -> None:
-        """Fill in the fields of the current choice, as if they had been sent."""
+        """Replace the sent data by what the form shows after a change of step type, template or JSON mode.
+
+        `drawn_for` is the mode and the choice for which the sent fields were drawn.
+        """
         way, _, before = drawn_for.partition(":")
         if before == self.chosen:
             self._turn(was_json=way == "json")

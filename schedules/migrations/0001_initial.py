@@ -270,7 +270,10 @@ class Migration(migrations.Migration):
                     "reason",
                     models.CharField(blank=True, help_text="Why the backfill was cancelled.", max_length=500),
                 ),
-                ("total", models.PositiveBigIntegerField(help_text="Number of times in the range.")),
+                (
+                    "total",
+                    models.PositiveBigIntegerField(help_text="Number of scheduled times in the range."),
+                ),
                 (
                     "passed_count",
                     models.PositiveBigIntegerField(default=0, help_text="Number of times checked so far."),

@@ -118,7 +118,7 @@ class Backfill(models.Model):
     reason = models.CharField(
         max_length=LONGEST_REASON, blank=True, help_text="Why the backfill was cancelled."
     )
-    total = models.PositiveBigIntegerField(help_text="Number of times in the range.")
+    total = models.PositiveBigIntegerField(help_text="Number of scheduled times in the range.")
     passed_count = models.PositiveBigIntegerField(default=0, help_text="Number of times checked so far.")
     added_count = models.PositiveBigIntegerField(
         default=0, help_text="Number of times that became occurrences."

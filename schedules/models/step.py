@@ -427,7 +427,7 @@ def _why_no_template(name: str) -> str:
 
 def check_words(words: Any, field: str) -> None:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValidationError({field: 'Enter a list of texts, such as ["one", "another"].'})
+        raise ValidationError({field: 'Enter a list of strings, such as ["one", "another"].'})
     if len(words) > MOST_WORDS:
         raise ValidationError(
             {field: f"{len(words)} entries are too many: at most {MOST_WORDS} are allowed."}

@@ -307,7 +307,7 @@ BAD_TEMPLATES: list[tuple[dict[str, Any], str, str]] = [
     ({"step_type": "cobol"}, "step_type", "Unknown step type “cobol”"),
     ({"config": {}}, "config.function", "is required"),
     ({"max_retries": True}, "max_retries", "expected a whole number, found true"),
-    ({"resources": "db"}, "resources", "Enter a list of texts"),
+    ({"resources": "db"}, "resources", "Enter a list of strings"),
     ({"config": {"function": "a.b", "args": ["{{ secrets.a }}"]}}, "config.args", "unknown secret “a”"),
 ]
 

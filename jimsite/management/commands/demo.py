@@ -90,7 +90,7 @@ def _create(fields: dict[str, Any], now: datetime) -> Schedule:
 
 
 def put_files() -> int:
-    """Create files for the example workflow; the last one has no counterpart yet."""
+    """Create the missing input files of the example workflow and return how many there were."""
     inbox().mkdir(parents=True, exist_ok=True)
     missing = {name: text for name, text in FILES.items() if not (inbox() / name).exists()}
     for name, text in missing.items():
