@@ -158,7 +158,7 @@ class Migration(migrations.Migration):
                 (
                     "passes_first",
                     models.BigIntegerField(
-                        help_text="The task that must start before the next reservation of this pool.",
+                        help_text="The queued task that must start before another direct request can reserve a seat here.",
                         null=True,
                     ),
                 ),

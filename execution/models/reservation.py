@@ -143,7 +143,8 @@ class Reservation(models.Model):
     lease_until = models.DateTimeField()
     released_at = models.DateTimeField(null=True)
     passes_first = models.BigIntegerField(
-        null=True, help_text="The task that must start before the next reservation of this pool."
+        null=True,
+        help_text="The queued task that must start before another direct request can reserve a seat here.",
     )
 
     objects = ReservationQuerySet.as_manager()

@@ -276,12 +276,14 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "passed_count",
-                    models.PositiveBigIntegerField(default=0, help_text="Number of times checked so far."),
+                    models.PositiveBigIntegerField(
+                        default=0, help_text="Number of scheduled times processed so far."
+                    ),
                 ),
                 (
                     "added_count",
                     models.PositiveBigIntegerField(
-                        default=0, help_text="Number of times that became occurrences."
+                        default=0, help_text="Number of scheduled times that became occurrences."
                     ),
                 ),
                 ("processed_until", models.DateTimeField()),

@@ -119,9 +119,11 @@ class Backfill(models.Model):
         max_length=LONGEST_REASON, blank=True, help_text="Why the backfill was cancelled."
     )
     total = models.PositiveBigIntegerField(help_text="Number of scheduled times in the range.")
-    passed_count = models.PositiveBigIntegerField(default=0, help_text="Number of times checked so far.")
+    passed_count = models.PositiveBigIntegerField(
+        default=0, help_text="Number of scheduled times processed so far."
+    )
     added_count = models.PositiveBigIntegerField(
-        default=0, help_text="Number of times that became occurrences."
+        default=0, help_text="Number of scheduled times that became occurrences."
     )
     processed_until = models.DateTimeField()
     slice_at = models.DateTimeField(

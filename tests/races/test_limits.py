@@ -225,6 +225,6 @@ def test_who_makes_a_limit_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatc
         list(WorkerTask.objects.lock())
         (refused,) = at_once(partial(limit, "global", 1))
     assert isinstance(refused, Refused)
-    assert "try again" in str(refused)
+    assert "Try again" in str(refused)
     assert not Limit.objects.exists()
     assert not WorkerTask.objects.filter(is_limited=True).exists()
