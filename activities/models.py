@@ -19,7 +19,7 @@ from .signals import activities_finished, listener_condition
 
 
 class Ending(NamedTuple):
-    """How one activity ends. The fields are in the order of the statement in `ActivityQuerySet.finish`."""
+    """How one activity ends. `ActivityQuerySet.finish` stores the fields in columns of the same names."""
 
     activity_id: int
     status: str
@@ -44,7 +44,8 @@ class Ending(NamedTuple):
         )
 
 
-# Target types whose records need a permission to be seen, and that permission. Each app adds its own.
+# The permission that is needed to see the activities of a target type, for the types that are restricted.
+# Each app adds its own types.
 RESTRICTED: dict[str, str] = {}
 
 _OPEN = "t.status IN ('pending', 'in_progress')"
@@ -52,7 +53,7 @@ _OPEN = "t.status IN ('pending', 'in_progress')"
 
 class ActivityQuerySet(models.QuerySet["Activity"]):
     def seen_by(self, may: Callable[[str], bool]) -> ActivityQuerySet:
-        """Leave out records that the reader may not see; `may` checks whether they have a permission."""
+        """Leave out activities that the reader may not see; `may` checks a permission of the reader."""
         hidden = sorted(kind for kind, permission in RESTRICTED.items() if not may(permission))
         return self.exclude(target_type__in=hidden) if hidden else self
 
@@ -62,7 +63,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def add(
         self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, status: str, now: datetime
     ) -> list[int]:
-        """Insert activities of runs in one statement, and return their ids in the same order."""
+        """Insert activities of attempts or executions in one statement; return the ids in the same order."""
         same = Activity.UNSAID | {"status": status, "created_at": now}
         same |= {"executed_at": now} if status == Activity.Status.IN_PROGRESS else {}
         return [pk for (pk,) in insert_each(Activity, fields, rows, same=same, returning="id")]
@@ -83,7 +84,10 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def put_off(self, rows: Sequence[tuple[int, datetime, str]]) -> set[int]:
-        """Make attempts that continue later pending again. Each is given as (activity, begun, message)."""
+        """Make attempts that continue later pending again; return the ids of their activities.
+
+        Each row is (activity id, time at which the attempt began, message).
+        """
         return update_each(
             Activity,
             ("status", "worker_id", "executed_at", "message"),
@@ -92,7 +96,10 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def finish(self, endings: Sequence[Ending]) -> set[int]:
-        """Finish each activity that is still open; a finished one never changes again."""
+        """Finish each activity that is still open, and return the ids of these activities.
+
+        A finished activity never changes again.
+        """
         finished = update_each(
             Activity,
             Ending._fields[1:],
@@ -105,9 +112,9 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def finish_those(
         self, endings: Sequence[Ending], *, fence: str, params: Sequence[Any]
     ) -> list[Sequence[Any]]:
-        """Finish the activities that the fence returns, in one statement (PostgreSQL only).
+        """Finish the activities that the statement `fence` returns, in one statement (PostgreSQL only).
 
-        Return the rows of the fence without their first column, the activity.
+        The first column of `fence` is the id of the activity. Return the rows of `fence` without this column.
         """
         found = update_those(
             Activity,
@@ -126,16 +133,19 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         return [row for _, _, _, *row in found]
 
     def lock(self) -> ActivityQuerySet:
-        """Lock in id order to avoid deadlocks."""
+        """Lock the rows in the order of their ids, to avoid deadlocks."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def hold(self, ids: Iterable[int], *, worker_id: UUID) -> None:
-        """Lock the attempts that the worker still runs, so that they do not end in the meantime."""
+        """Lock the attempts that the worker still runs, so that they do not end during the transaction."""
         mine = self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS, worker_id=worker_id)
         list(mine.lock().values_list("pk"))
 
     def tell_progress(self, rows: Sequence[tuple[int, int, int | None, str]], *, worker_id: UUID) -> set[int]:
-        """Store (activity, done, total, message); return the activities that the worker still runs."""
+        """Store the progress of running attempts; return the ids of those that the worker still runs.
+
+        Each row is (activity id, done, total, message).
+        """
         return update_each(
             Activity,
             ("progress_done", "progress_total", "message"),
@@ -145,14 +155,20 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def close(self, *, status: str, message: str, now: datetime) -> int:
-        """End all open activities of this queryset in the same way. Only the caller may write to them."""
+        """End all open activities of this queryset in the same way, and return their number.
+
+        The caller must make sure that no other process writes to these activities.
+        """
         ids = list(self.open().values_list("pk", flat=True))
         return self._close(ids, status=status, message=message, now=now)
 
     def close_lines(
         self, lines: Sequence[tuple[int, int]], *, status: str, message: str, now: datetime
     ) -> int:
-        """End the open activities of plan lines, each given as (activity of the execution, line)."""
+        """End the open activities of lines of plans, and return their number.
+
+        Each line is (id of the execution's activity, number of the line in the plan).
+        """
         theirs, params = among("(parent_id, line)", lines)
         # The concatenation keeps PostgreSQL from using the index of open activities, which may be huge.
         open_ones = f"{theirs} AND status || '' IN ('pending', 'in_progress')"
@@ -191,7 +207,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         message: str = "",
         details: Any = None,
     ) -> None:
-        """Record the same change of several targets, each in its own activity."""
+        """Record the same change of several targets, in one activity for each target."""
         cleaned = clean_text(message), clean_json(details)
         fields = ("target_type", "target_id", "target_name", "message", "details")
         rows = [
@@ -223,7 +239,8 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def prune_single(self, *, before: datetime, limit: int) -> int:
         """Delete all attempts of single jobs whose last attempt is old.
 
-        They are deleted together, because the first attempt keeps the job's idempotency key in use.
+        The attempts of a job are deleted together, because the first attempt keeps the job's idempotency key
+        in use.
         """
         ended = self.filter(operation=Activity.RUN, parent=None, execution=None, retries=None)
         old = list(ended.filter(finished_at__lt=before).values_list("pk", "task_key")[:limit])
@@ -251,7 +268,7 @@ class Activity(models.Model):
     OPEN = (Status.PENDING, Status.IN_PROGRESS)
     FAILURES = (Status.FAILED_WITH_ERROR, Status.COMPLETE_WITH_ERROR, Status.CANCELLED)
     RUN = "run"
-    # The field values of a run that has not produced any output yet.
+    # The field values of an activity that has not reported anything yet.
     UNSAID = {
         "operation": RUN,
         "attempt": 1,
@@ -306,7 +323,8 @@ class Activity(models.Model):
             models.UniqueConstraint(fields=["task_key", "attempt"], name="activity_once_per_attempt"),
         ]
         indexes = [
-            # Each task writes its activity three times, and each write updates every index that has the row.
+            # Each index has a condition: each task writes its activity three times, and each write updates
+            # every index that contains the row.
             models.Index(
                 fields=["parent", "step_index"],
                 name="activity_of_group",
@@ -379,7 +397,7 @@ class AttemptOutputQuerySet(models.QuerySet[Any]):
     """Output and items of running attempts, stored only while their worker still runs them."""
 
     def append(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, worker_id: UUID) -> set[int]:
-        """Insert rows whose first value is an activity; return the activities whose rows were inserted."""
+        """Insert rows whose first value is an activity id; return the ids for which rows were inserted."""
         written = insert_each(
             self.model,
             ("activity", *fields),

@@ -9,19 +9,20 @@ from typing import Any
 
 from django.dispatch import Signal
 
-# ids: the activities that have just ended; operation: their operation, if they are not runs;
-# is_heard: False if it is certain that no app listens.
+# The arguments: `ids` are the activities that have just ended; `operation` is their operation, if they are
+# not runs; `is_heard` is False if it is certain that no app listens.
 activities_finished = Signal()
 
-# events: a sequence of `Event`, for changes that do not end an activity; is_heard: as above.
+# The arguments: `events` is a sequence of `Event`, for changes that do not end an activity; `is_heard` is as
+# above.
 noticed = Signal()
 
-# Conditions in SQL that are true if an app listens.
+# SQL conditions, each of which is true if the app that added it listens.
 listening: list[str] = []
 
 
 def listener_condition() -> str:
-    """Return a condition in SQL, so that a statement can check for listeners while it writes."""
+    """Return the SQL condition that any app listens, so that a statement can check this while it writes."""
     return f"({' OR '.join(listening) or 'FALSE'})"
 
 

@@ -1,4 +1,4 @@
-"""The output of one attempt, or of several merged by time, in parts that a page can follow."""
+"""The output of one attempt, or of several attempts merged by time, in parts that a page can follow."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Transcript:
         return cls(with_output[-MOST_ATTEMPTS:], stream, text)
 
     def lines(self, *, after: Mapping[int, int] | None = None, to: int | None = None) -> list[OutputLine]:
-        """Return the last lines by time. `after` has the number of the last known line of each attempt.
+        """Return the last MOST_LINES lines in the order of time.
 
-        `to` is the highest line number to return.
+        `after` has the number of the last known line by attempt id. `to` is the highest number to return.
         """
         wanted = Q()
         for attempt in self.attempts:
@@ -77,7 +77,7 @@ class Transcript:
 
 
 def read_cursor(text: str) -> dict[int, int]:
-    """Parse a cursor, ignoring malformed parts."""
+    """Return the number of the last known line by attempt id; malformed parts of the cursor are ignored."""
     known = {}
     for pair in text.split("-")[:MOST_ATTEMPTS]:
         attempt, _, number = pair.partition(".")

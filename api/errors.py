@@ -99,7 +99,10 @@ def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
 
 def _throttled(context: Mapping[str, Any]) -> exceptions.Throttled | None:
-    """Throttle requests without credentials, which DRF refuses before it checks its own throttles."""
+    """Return an error if this address has sent too many requests without credentials, else None.
+
+    DRF refuses requests without credentials before it checks the throttles of the view.
+    """
     throttle = AnonymousThrottle()
     if throttle.allow_request(context["request"], context["view"]):
         return None

@@ -69,7 +69,7 @@ class MomentFilter(plain.IsoDateTimeFilter):
 
 
 class TextFilter(plain.CharFilter):
-    """A text filter of limited length, because SQLite cannot search for a text of 50 kB."""
+    """A text filter of limited length, because SQLite refuses search patterns longer than 50 kB."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, max_length=LONGEST_SEARCH, **options)

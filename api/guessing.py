@@ -46,7 +46,10 @@ class Kind(models.TextChoices):
 
 @dataclass(frozen=True)
 class Allowance:
-    """The number of wrong guesses that cause the first lock. Each further one doubles it, up to `longest`."""
+    """The number of wrong guesses that cause the first lock (`free`), and the length of the locks.
+
+    The first lock lasts `first`. Each further wrong guess doubles the length, up to `longest`.
+    """
 
     free: int
     first: timedelta
@@ -144,7 +147,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
         return timedelta(0)
 
     def refund(self, guess: Guess) -> None:
-        """Undo the count of a right guess: delete the account's counters and decrement the shared ones."""
+        """Undo the count of a right guess: subtract it from the shared counters, and delete the others."""
         with transaction.atomic():
             for row in guess.counted:
                 mine = self.filter(pk=row.pk)
@@ -169,7 +172,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
             row.record(user if row.account else None, now=now)
 
     def lift(self, *, username: str = "", address: str = "", initiator: Initiator, now: datetime) -> int:
-        """Delete the failures of an account or address, or all failures. Return how many locks ended."""
+        """Delete the counters of an account or address, or all counters. Return how many locks this ended."""
         rows = self.all()
         if username:
             rows = rows.filter(account=_digest("account", User.normalize_username(username)))

@@ -1,4 +1,4 @@
-"""Cursor pagination of lists; those whose filters have no index scan a bounded part of the history."""
+"""Cursor pagination of lists. If no index covers the filters, each page scans a limited number of rows."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class KeysetPages(CursorPagination):
 
 
 def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 1, most: int = MOST) -> int:
-    """Return a whole number from the query parameters."""
+    """Return the value of a query parameter that is a whole number. The default is `usual`."""
     text = request.query_params.get(name, str(usual))
     number = whole_number(text, digits=9, least=least, most=most)
     if number is None:
@@ -87,7 +87,7 @@ def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 
 
 
 class HistoryRange(NamedTuple):
-    """How a list is scanned: the time column, the filters on that column, and the rows to scan per page."""
+    """How to scan a list: by which time column, with which filters on it, and how many rows for each page."""
 
     column: str
     after: str
@@ -98,7 +98,7 @@ class HistoryRange(NamedTuple):
 class HistoryPages(KeysetPages):
     """Pages that scan a limited number of rows. Even a short or empty page can have a next page."""
 
-    # A column whose order is chronological.
+    # The column to page by. Its values must be in chronological order.
     key = "pk"
     is_part = False
     following: int | None = None

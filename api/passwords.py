@@ -1,4 +1,4 @@
-"""Revoke API tokens when a password changes."""
+"""Revokes API tokens when a password changes."""
 
 from __future__ import annotations
 

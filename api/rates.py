@@ -2,7 +2,7 @@
 
 Each process counts in memory. It adds to the database only when its count reaches a share of the rate limit.
 A caller well below the limit therefore causes no database statements, and a caller above the limit causes at
-most as many as the limit has shares.
+most one statement for each share of the limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARES = 20
 
 class UsageQuerySet(models.QuerySet["Usage"]):
     def add(self, subject: str, minute: int, amount: int) -> int:
-        """Add to the usage of a minute and return the sum of all processes."""
+        """Add to the usage of a caller in a minute; return the total of all processes."""
         [(total,)] = fetch(
             "INSERT INTO api_usage (subject, minute, amount) VALUES (%s, %s, %s) "
             "ON CONFLICT (subject, minute) DO UPDATE SET amount = api_usage.amount + excluded.amount "
@@ -75,7 +75,7 @@ class Meter:
             return mine.everywhere + mine.here
 
     def add(self, subject: str, amount: int, *, most: int, now: datetime) -> int:
-        """Count usage and return the sum of all processes in this minute, as far as it is known here."""
+        """Count usage; return the total of all processes in this minute, as far as this process knows it."""
         with self.lock:
             mine = self._at(now).setdefault(subject, _Counted())
             mine.here += amount

@@ -116,7 +116,10 @@ class Strict(serializers.Serializer[T]):
 
 
 def wrong_type(field: Any, value: Any) -> Any:
-    """Return what is wrong with the type of a value. Errors of lists are by index, of objects by name."""
+    """Return what is wrong with the type of a value, or None or an empty dict if nothing is wrong.
+
+    For lists, the errors are keyed by index; for objects, by name.
+    """
     if value is None:
         return None
     for kind, (words, types) in WORDS.items():

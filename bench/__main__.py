@@ -29,7 +29,7 @@ def measure(options: argparse.Namespace, results: Results, console: Console) -> 
     sizes = sizes_of(options)
     wanted = chosen(measures(sizes), options.only, quick=options.quick)
     server = os.environ.get("BENCH_DATABASE_URL", "")
-    # Use the folder for temporary files itself: the path of a PostgreSQL socket has to be short.
+    # This is a folder directly in the one for temporary files: the path of a PostgreSQL socket must be short.
     with (
         tempfile.TemporaryDirectory(prefix="jim-bench-", ignore_cleanup_errors=True) as folder,
         open_databases(options.database, Path(folder), server=server) as databases,

@@ -25,7 +25,7 @@ class Sizes:
     ticks: tuple[int, ...] = (1_000, 10_000, 100_000)
     due: int = 1_000
     idle_seconds: float = 20.0
-    # Time for a worker that has just ended a task to become idle.
+    # How long a worker that has just ended a task may take to become idle.
     rest_seconds: float = 1.5
     waiting: int = 100_000
     claims: int = 50
@@ -74,10 +74,10 @@ QUICK = Sizes(
 
 @dataclass(frozen=True)
 class Measure:
-    """A measurement, which is a function of bench/measures.py.
+    """A measurement: a function with this name in bench/measures.py, and the metrics that it measures.
 
-    Long measurements, and those that take the median of many values, are not repeated. A quick run has one
-    measurement of each kind.
+    Measurements without `repeats` run only in the first round, because they take long or already take the
+    median of many values. A quick run has only the measurements with `is_quick`.
     """
 
     name: str
@@ -135,7 +135,7 @@ def measures(sizes: Sizes) -> list[Measure]:
         Measure("ticks", "tick", ticks, repeats=False, is_quick=True),
         Measure("idle", "idle", idle, repeats=False),
         Measure("claim", "claim", claim, repeats=False, is_quick=True),
-        # Specs do not use the database, so one is enough.
+        # Specs do not use the database, so one database is enough.
         Measure("next_time", "next_time", next_times, databases=("sqlite",), is_quick=True),
         Measure("settle_missed", "settle_missed", missed, repeats=False, is_quick=True),
         Measure("backfill_live", "backfill_live", backfill, is_quick=True),
@@ -146,7 +146,10 @@ def measures(sizes: Sizes) -> list[Measure]:
 
 
 def chosen(measures: Sequence[Measure], only: Sequence[str], *, quick: bool) -> list[Measure]:
-    """Return the measurements with these names or topics; without names all of them, or the quick ones."""
+    """Return the measurements with the names or topics in `only`.
+
+    If `only` is empty, return all measurements, or the quick ones if `quick` is true.
+    """
     if not only:
         return [measure for measure in measures if measure.is_quick or not quick]
     if unknown := set(only) - {word for measure in measures for word in (measure.name, measure.topic)}:

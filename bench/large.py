@@ -1,4 +1,7 @@
-"""Fills a database like that of a team after years. PostgreSQL generates the rows; real runs take weeks."""
+"""Fills a database with as many rows as a team has after years of use.
+
+PostgreSQL generates the rows, because running that much work would take weeks.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from workflows.models import Handler, Topic
 from .large_sizes import STEPS, Large
 
 BY = Initiator.system("bench")
-# The numbers of the first activities, which record the definitions.
+# The ids up to this one are left to the activities that record the definitions.
 BEFORE = 1_000
 STEP: dict[str, Any] = {
     "step_type": "python",
@@ -29,7 +32,7 @@ STEP: dict[str, Any] = {
     "max_retries": 2,
 }
 TEMPLATE = {"step_type": STEP["step_type"], "config": STEP["config"]}
-# As in real installations, most succeed, and every other outcome occurs.
+# As in real installations, most executions succeed, and every other outcome occurs.
 STATUS = (
     """(CASE WHEN {n} %% 20 = 7 THEN 'failed' WHEN {n} %% 50 = 9 THEN 'cancelled' ELSE 'completed' END)"""
 )
@@ -38,7 +41,7 @@ ENDING = """(CASE WHEN {n} %% 20 = 7 THEN 'failed_with_error' WHEN {n} %% 50 = 9
 
 
 def fill(size: Large) -> None:
-    """Fill the database; the same size always gives the same rows."""
+    """Fill the empty database with rows, as many as `size` says."""
     first = _define()
     _copy_schedules(first, size.schedules)
     _add_history(size)
@@ -68,7 +71,7 @@ def _define() -> Schedule:
 
 
 def _copy_schedules(first: Schedule, count: int) -> None:
-    """Copy the schedule under other names; every tenth is paused, every seventh fails."""
+    """Copy the schedule under other names; every tenth copy is paused, and every seventh has failed."""
     own = ("id", "name", "status", "pause_note", "last_outcome", "next_run_at", "started_count")
     same = ", ".join(str(field.column) for field in Schedule._meta.concrete_fields if field.column not in own)
     _run(
@@ -99,7 +102,7 @@ def _copy_schedules(first: Schedule, count: int) -> None:
 
 
 def _add_history(size: Large) -> None:
-    """Add executions over the last 90 days, the newest with the highest numbers."""
+    """Add executions over the last 90 days; the newest ones have the highest ids."""
     [(first, plan)] = _plan()
     began = f"(now() - (({size.executions} - n) * interval '90 days' / {size.executions}))"
     schedule = f"({first} + n %% {size.schedules})"
@@ -147,7 +150,7 @@ def _add_history(size: Large) -> None:
 
 
 def _add_runs(size: Large) -> None:
-    """Add as many workflow runs as executions, and twice as many events; every hundredth is pending."""
+    """Add as many workflow runs as executions, and twice as many events; every hundredth event is pending."""
     from .flows.workflows import Switchboard
 
     deploy(Definitions.of([Switchboard]), initiator=BY, now=clock.now())
@@ -175,7 +178,10 @@ def _add_runs(size: Large) -> None:
 
 
 def _plan() -> list[tuple[int, str]]:
-    """Return the plan of an execution that JIM started itself."""
+    """Return one pair: the id of the first schedule, and the plan of an execution as JSON.
+
+    JIM starts an execution to make the plan; the execution is then deleted.
+    """
     schedule = Schedule.objects.get(name="Large 1")
     occurrence = trigger(schedule, initiator=BY, now=clock.now())
     execution = Execution.objects.get(occurrence=occurrence)
@@ -233,5 +239,5 @@ def _run(sql: str, params: list[Any]) -> None:
 
 
 def _restart(table: str) -> None:
-    """Let the sequences continue after the highest number in use."""
+    """Let the sequence of ids of the table continue after the highest id in use."""
     _run(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}) + 1)", [])

@@ -41,7 +41,10 @@ def step(function: str = "noop", args: Sequence[Any] = (), *, isolation: str = "
 
 
 def chain_steps(*, marking: bool = False) -> list[dict[str, Any]]:
-    """Return the steps a → b → (c, d) → (e, f): all of them count, or the last ones set marks instead."""
+    """Return the steps a → b → (c, d) → (e, f), which count their calls.
+
+    With `marking`, the last steps, e and f, mark the time instead.
+    """
     return [
         (step("mark", [LAST.index(name)]) if marking and name in LAST else step())
         | {"name": name, "index": index}
@@ -50,7 +53,10 @@ def chain_steps(*, marking: bool = False) -> list[dict[str, Any]]:
 
 
 def create_schedules(count: int, *, steps: Sequence[dict[str, Any]], first: int = 0) -> list[Schedule]:
-    """Insert schedules in bulk, like `define`, because 100,000 are needed; each is due in half a day."""
+    """Insert schedules that are due in about half a day.
+
+    The rows are inserted in bulk, because `define` would take too long for the 100,000 that are needed.
+    """
     now = clock.now()
     schedules = [Schedule(name=f"Schedule {n}", spec=_spec(n, now)) for n in range(first, first + count)]
     for schedule in schedules:
@@ -63,7 +69,7 @@ def create_schedules(count: int, *, steps: Sequence[dict[str, Any]], first: int 
 
 
 def make_due(due_at: datetime) -> None:
-    """Make all schedules due at this second, each with two rules that determine its next time."""
+    """Make all schedules due at this second; give each a cron line and an interval."""
     second = due_at.hour * 3600 + due_at.minute * 60 + due_at.second
     spec = _spec(0, due_at) | {"every": [{"every": 86_400, "offset": second}]}
     Schedule.objects.update(spec=spec, next_run_at=due_at, processed_until=due_at - timedelta(seconds=1))
@@ -71,7 +77,10 @@ def make_due(due_at: datetime) -> None:
 
 
 def make_missed(times: int, *, now: datetime) -> None:
-    """Make all schedules due every minute, each with this many unrecorded times that can still start."""
+    """Make all schedules due every minute, each with `times` past times that are not recorded yet.
+
+    All of these times can still start, because the catch-up window is unlimited.
+    """
     Schedule.objects.update(
         spec={"every": ["1m"]},
         catch_up_seconds=None,
@@ -81,12 +90,15 @@ def make_missed(times: int, *, now: datetime) -> None:
 
 
 def create_live(count: int) -> list[Schedule]:
-    """Create schedules that start every two seconds, even during an execution, to measure their delay."""
+    """Create schedules that start an execution every two seconds, even while another one is running."""
     return [_define(f"Live {number}", {"every": ["2s"]}, overlap="allow_all") for number in range(count)]
 
 
 def create_backfilled(live_seconds: float) -> Schedule:
-    """Create a schedule that is due every minute, and for a while every two seconds, one at a time."""
+    """Create a schedule that is due every minute, and every two seconds during the first `live_seconds`.
+
+    The schedule starts one execution at a time.
+    """
     began = clock.now().replace(microsecond=0)
     live = [began + timedelta(seconds=seconds) for seconds in range(2, int(live_seconds) + 1, 2)]
     spec = {"every": ["1m"], "at": [at.isoformat() for at in live]}
@@ -100,7 +112,7 @@ def _define(name: str, spec: dict[str, Any], *, overlap: str) -> Schedule:
 
 
 def ask_for_backfill(schedule: Schedule, *, times: int) -> Backfill:
-    """Request a backfill of this many minutes for a schedule that is due every minute."""
+    """Request a backfill of the last `times` minutes, for a schedule that is due every minute."""
     now = clock.now()
     end_at = now.replace(second=0, microsecond=0)
     start_at = end_at - timedelta(minutes=times - 1)
@@ -114,7 +126,7 @@ def live_occurrences(since: datetime, until: datetime) -> OccurrenceQuerySet:
 
 
 def is_over(live: OccurrenceQuerySet, planned: int) -> bool:
-    """Return whether all occurrences exist and are settled, and no execution is running."""
+    """Return whether `planned` occurrences have been decided and none of their executions is running."""
     decided = live.exclude(status=Occurrence.Status.PENDING).count()
     return decided >= planned and not live.filter(execution__status="in_progress").exists()
 
@@ -127,12 +139,12 @@ def lags(live: OccurrenceQuerySet) -> list[float]:
 
 
 def _spec(number: int, now: datetime) -> dict[str, Any]:
-    """Return one of sixty cron lines, none of which is due soon."""
+    """Return a spec that is due once a day, in about half a day; the minute depends on `number`."""
     return {"cron": [f"{number % 60} {(now + timedelta(hours=12)).hour} * * *"]}
 
 
 def settle() -> None:
-    """Update statistics and visibility, as on a database that has been up for a while; also for the peers."""
+    """Analyse the tables (PostgreSQL only) and write a checkpoint, as in a database that is in use."""
     if connection.vendor == "postgresql":
         execute("VACUUM ANALYZE")
         execute("CHECKPOINT")
@@ -152,7 +164,10 @@ def expect(found: object, expected: object, what: str) -> None:
 
 
 def expect_complete(tasks: int, *, counted: int) -> None:
-    """Check that every task ran once, at its first attempt, with a complete record and no row left."""
+    """Check that every task was completed at its first attempt, and that no task is left.
+
+    `counted` is how many calls of functions must have been counted.
+    """
     rows = Activity.objects.filter(task_key__isnull=False).values_list("status", "attempt")
     expect(dict(Counter(rows)), {("complete", 1): tasks}, "activities by status and attempt")
     expect(WorkerTask.objects.count(), 0, "tasks left")
@@ -160,7 +175,7 @@ def expect_complete(tasks: int, *, counted: int) -> None:
 
 
 def expect_failed(tasks: int, *, retries: int) -> None:
-    """Check that every chain of attempts is complete, and that only its last attempt is final."""
+    """Check that each task failed at every attempt, and failed permanently only at the last one."""
     rows = Activity.objects.filter(task_key__isnull=False, status="failed_with_error")
     found = dict(Counter(rows.values_list("attempt", "permanently_failed")))
     expected = {(attempt, attempt > retries): tasks for attempt in range(1, retries + 2)}
@@ -185,7 +200,7 @@ def expect_all_started(live: OccurrenceQuerySet, planned: int) -> None:
 
 
 def expect_settled(schedules: int, *, times: int) -> None:
-    """Check that each schedule started one missed time, skipped the others and counted them."""
+    """Check that each schedule started one of its missed times, skipped the others and counted them all."""
     started, skipped = schedules, schedules * (times - 1)
     statuses = Occurrence.objects.order_by().values_list("status").annotate(Count("pk"))
     expect(dict(statuses), {"started": started, "skipped": skipped}, "occurrences by status")

@@ -17,9 +17,9 @@ SYNCS = 50
 
 class Noise(NamedTuple):
     busy: float
-    """The share of all cores in use just before, in percent."""
+    """The share of all cores in use just before the measurement, in percent."""
     spin: float
-    """How fast one core counts, in millions a second: lower when it is shared or throttled."""
+    """How fast one core counts, in millions per second: less if the core is shared or throttled."""
 
 
 def noise() -> Noise:
@@ -51,7 +51,7 @@ def sync_microseconds(folder: Path) -> float:
 
 
 def _cpu_times() -> tuple[int, int]:
-    """Return the total and the idle ticks since the machine started."""
+    """Return the total and the idle processor time since the machine started, in ticks."""
     with Path("/proc/stat").open() as file:
         times = [int(number) for number in file.readline().split()[1:9]]
     return sum(times), times[3] + times[4]

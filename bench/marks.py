@@ -1,4 +1,4 @@
-"""Counters and times in a file that all processes map: a mark costs a microsecond, for the peers as well.
+"""Counters and times in a file that all processes map into memory. A mark takes about a microsecond.
 
 Times are those of the monotonic clock, which all processes of a machine share.
 """
@@ -19,7 +19,7 @@ NUMBER = struct.Struct("<q")
 COUNTER = struct.Struct("<qqq")
 PLACES = 16
 COUNTERS = 65_536
-# The file has the number of counters in use, then the places, then the counters.
+# The file contains the number of counters in use, then the times of the places, then the counters.
 COUNTERS_AT = NUMBER.size * (1 + PLACES)
 SIZE = COUNTERS_AT + COUNTER.size * COUNTERS
 
@@ -31,7 +31,7 @@ class Total(NamedTuple):
 
 
 class Marks:
-    """Counters and times in a mapped file; each thread has its own counter, so that none waits."""
+    """Counters and times in a mapped file. Each thread has its own counter, so threads need not wait."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,11 +55,11 @@ class Marks:
         NUMBER.pack_into(self._map, self._offset(place), 0)
 
     def at(self, place: int) -> int:
-        """Return when this place was marked; 0 if it was not."""
+        """Return the time at which this place was marked, or 0 if it is not marked."""
         return self._number(self._offset(place))
 
     def total(self) -> Total:
-        """Return the count, and the times of the first and the last one."""
+        """Return how many calls all threads have counted, and the times of the first and the last call."""
         end = COUNTERS_AT + COUNTER.size * self._number(0)
         used = [counter for counter in COUNTER.iter_unpack(self._map[COUNTERS_AT:end]) if counter[0]]
         if not used:

@@ -1,6 +1,6 @@
-"""The measurements; README.md has their definitions, which are those of the peers.
+"""The measurements. README.md defines them, in the same way for JIM and its peers.
 
-Each function has its own installation with an empty database that no other process uses.
+Each function starts with an installation of its own, with an empty database that no other process uses.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ TICKS = 20
 CLAIM = 100
 LIMIT = 4
 RETRIES = 3
-# The same number of processes as the peers.
+# The number of worker processes, which is the same for the peers.
 WORKERS = 2
-# The threads of each worker: together three times the limit, or exactly the limit.
+# The number of threads of each worker: in total three times the limit, or exactly the limit.
 LIMITED_CREW, FOUR_SEATS = (4, 4, 4), (2, 1, 1)
 
 
@@ -113,7 +113,7 @@ def drain_limited(sizes: Sizes) -> list[Reading]:
 
 
 def drain_seats(sizes: Sizes) -> list[Reading]:
-    """Measure as many seats as the limit allows tasks, instead of the limit."""
+    """Measure without the limit, with as many seats as the limit would allow tasks."""
     return [Reading("drain_seats", _drain_seats(sizes.napping, "nap"), "tasks/s")]
 
 
@@ -142,7 +142,7 @@ def drain_children(sizes: Sizes) -> list[Reading]:
 
 
 def chains_together(sizes: Sizes) -> list[Reading]:
-    """Measure executions that were all started before the workers."""
+    """Measure the tasks per second of many executions that were all started before the workers."""
     for schedule in create_schedules(sizes.together, steps=chain_steps()):
         trigger(schedule, initiator=BY, now=clock.now())
     workers = WORKERS if connection.vendor == "postgresql" else 1
@@ -201,7 +201,7 @@ def due_six_steps_tick(sizes: Sizes) -> list[Reading]:
 
 
 def ticks(sizes: Sizes) -> list[Reading]:
-    """Measure ticks with nothing due in this process, then the processor time of a real scheduler."""
+    """Measure ticks in this process while nothing is due, then the processor time of a real scheduler."""
     readings = []
     count = 0
     for size in sizes.ticks:
@@ -222,7 +222,10 @@ def ticks(sizes: Sizes) -> list[Reading]:
 
 
 def idle(sizes: Sizes) -> list[Reading]:
-    """Measure idle processes after their start, and after a task of each kind, whose code stays loaded."""
+    """Measure an idle scheduler and worker, after their start and again after two tasks.
+
+    The code that tasks need stays loaded, so memory use is higher after the tasks.
+    """
     with Crew() as crew:
         scheduler, worker = crew.scheduler(), crew.worker()
         pids = [worker.pid, scheduler.pid]
@@ -245,7 +248,10 @@ def idle(sizes: Sizes) -> list[Reading]:
 
 
 def claim(sizes: Sizes) -> list[Reading]:
-    """Measure claims from full tables without statistics, as after a burst of tasks."""
+    """Measure claims from full tables, before the database has statistics about them and after.
+
+    Statistics are missing after a sudden burst of tasks.
+    """
     tables = [model._meta.db_table for model in (WorkerTask, Activity)]
     if connection.vendor == "postgresql":
         for table in tables:
@@ -273,7 +279,7 @@ def _drain_seats(tasks: int, function: str) -> float:
 
 
 def _drain(tasks: int, *, workers: int | Sequence[int]) -> float:
-    """Return tasks per second, from the start of the first to the recorded end of the last."""
+    """Return the tasks per second, from the start of the first task to the recorded end of the last."""
     seconds = _drain_seconds(tasks, workers=workers)
     expect_complete(tasks, counted=tasks)
     return tasks / seconds
@@ -292,7 +298,7 @@ def _drain_seconds(tasks: int, *, workers: int | Sequence[int]) -> float:
 
 
 def _pick_up(crew: Crew) -> float:
-    """Return the milliseconds from the return of the call that queues a task to the task's first line."""
+    """Queue a task, and return the milliseconds from then until the function of the task starts."""
     marks.clear(0)
     enqueue([step("mark", [0])])
     queued = time.monotonic_ns()
@@ -301,13 +307,13 @@ def _pick_up(crew: Crew) -> float:
 
 
 def _gaps(count: int) -> Iterator[float]:
-    """Yield gaps spread over 30 to 80 ms in random order, so that they meet every phase of a poll."""
+    """Return pauses between 30 and 80 ms, in seconds, spread so that they meet every phase of a poll."""
     golden = 0.618034
     return (0.03 + 0.05 * (number * golden % 1) for number in range(count))
 
 
 def _run_chain(crew: Crew, schedule: Schedule) -> float:
-    """Return the milliseconds from the call that starts the execution to the mark of the last step."""
+    """Start an execution, and return the milliseconds from this call to the mark of the last step."""
     places = range(len(LAST))
     for place in places:
         marks.clear(place)
@@ -319,7 +325,7 @@ def _run_chain(crew: Crew, schedule: Schedule) -> float:
 
 
 def _due(count: int, steps: Sequence[dict[str, Any]]) -> float:
-    """Return the milliseconds from the due time until a real scheduler's last execution is visible."""
+    """Return the milliseconds from the due time until a real scheduler has started all executions."""
     create_schedules(count, steps=steps)
     with Crew() as crew:
         crew.scheduler()
@@ -335,7 +341,10 @@ def _due(count: int, steps: Sequence[dict[str, Any]]) -> float:
 
 
 def _due_tick(count: int, steps: Sequence[dict[str, Any]]) -> float:
-    """Return the milliseconds of one tick in this process, as the peers' schedulers are measured."""
+    """Return the milliseconds of one tick that starts all executions, in this process.
+
+    The schedulers of the peers are measured in the same way.
+    """
     create_schedules(count, steps=steps)
     tick(clock.now())
     make_due(clock.now().replace(microsecond=0))

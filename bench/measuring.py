@@ -1,6 +1,6 @@
-"""One measurement in its own process, on the installation of its environment.
+"""Makes one measurement in a process of its own, on the installation that the environment names.
 
-`python -m bench.measuring NAME SIZES`, with the sizes as JSON; the result is printed as JSON.
+Usage: `python -m bench.measuring NAME SIZES`, with the sizes as JSON. The result is printed as JSON.
 """
 
 from __future__ import annotations

@@ -62,12 +62,15 @@ def main() -> None:
 
     fill(Large(*json.loads(sys.argv[1])))
     answers = (ask(address, int(sys.argv[2])) for address in addresses())
-    # An address without GET is not a page.
+    # An address that does not accept GET is not a page.
     json.dump([answer for answer in answers if answer["status"] != NOT_ALLOWED], sys.stdout)
 
 
 def ask(address: Address, repetitions: int) -> dict[str, Any]:
-    """Request the address once to warm up, then this many times; count the queries of the last request."""
+    """Request the address once to warm up, then `repetitions` times, and return what was measured.
+
+    Queries, rows and bytes are those of the last request.
+    """
     client = _client()
     if client.get(address.path).status_code == NOT_ALLOWED:
         repetitions = 1
@@ -90,7 +93,7 @@ def ask(address: Address, repetitions: int) -> dict[str, Any]:
 
 
 def addresses() -> Iterator[Address]:
-    """Yield every page and list for the newest objects, and lists with filters."""
+    """Yield the address of every page and list, for the newest objects, and of some lists with filters."""
     from tests.addresses import routes
 
     examples = _examples()

@@ -63,7 +63,7 @@ def measure(options: argparse.Namespace, console: Console) -> list[dict[str, Any
 
 
 def show(answers: list[dict[str, Any]], console: Console) -> int:
-    """Print the slowest first; return an exit code that says whether all are within their limits."""
+    """Print the answers, slowest first; return 0 if all of them are within the limits, otherwise 1."""
     table = Table(title="Pages and lists, the slowest first", title_justify="left")
     table.add_column("address")
     for heading in ("answer", "queries", "p50 ms", "p95 ms", "kB"):

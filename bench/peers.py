@@ -1,4 +1,4 @@
-"""`python -m bench.peers`: measures JIM and its peers together, on one PostgreSQL server, with ratios."""
+"""`python -m bench.peers`: measures JIM and other systems on one PostgreSQL server, and shows the ratios."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .runner import Runner, conduct, open_databases, rounds
 
 OUTPUT = ROOT / ".bench" / "peers.json"
 SCRIPTS = ROOT.parent / "shared" / "bench" / "peers"
-# Enough for a p95 within a quarter of an hour; numbers without a ratio are measured once.
+# Sizes that suffice for a p95 and take about 15 minutes. Topics that are not in COMPARED are measured once.
 SIZES = Sizes(latency=100, chain=100)
 COMPARED = ("enqueue", "drain", "children", "latency", "chain")
 SLOW = 10_000
@@ -58,7 +58,7 @@ EXTRA = (
     Peer("huey Redis", "peer_huey", "redis", WITH_CHAIN),
     Peer("dramatiq Redis", "peer_dramatiq", "redis", WITH_CHAIN),
 )
-# The peers' topics for those topics of JIM that have another name.
+# Topics of JIM that have another name in the peers' scripts, with that name.
 BESIDE = {"children": "drain", "due": "schedules", "tick": "schedules"}
 T = TypeVar("T")
 U = TypeVar("U")
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace, results: Results, console: Console) -> None:
-    """Measure both sides in turns, so that a noisy minute does not affect only one of them."""
+    """Measure JIM and the peers in turns, so that a noisy minute does not affect only one side."""
     sizes = QUICK if options.quick else SIZES
     wanted = chosen(measures(sizes), options.only, quick=options.quick)
     wanted = [replace(measure, repeats=measure.topic in COMPARED) for measure in wanted]
@@ -90,7 +90,7 @@ def measure(options: argparse.Namespace, results: Results, console: Console) -> 
 
 
 def peers_of(options: argparse.Namespace, number: int) -> list[Peer]:
-    """Return the peers of this round, with the numbers to measure."""
+    """Return the peers that run in round `number`, each with the topics to measure."""
     wanted = {BESIDE.get(topic, topic) for topic in options.only}
     peers = []
     for peer in (*PEERS, *(EXTRA if options.full else ())):
@@ -101,7 +101,7 @@ def peers_of(options: argparse.Namespace, number: int) -> list[Peer]:
 
 
 def by_turns(some: Sequence[T], others: Sequence[U]) -> list[T | U]:
-    """Merge both lists evenly, each in its own order."""
+    """Merge two lists evenly, and keep the order of each."""
     placed: list[tuple[float, T | U]] = [((n + 0.5) / len(some), one) for n, one in enumerate(some)]
     placed += [((n + 0.5) / len(others), one) for n, one in enumerate(others)]
     return [one for _, one in sorted(placed, key=lambda pair: pair[0])]

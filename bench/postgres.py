@@ -1,4 +1,4 @@
-"""A separate PostgreSQL server under the conditions of the peers."""
+"""A separate PostgreSQL server with the same settings as the server of the peers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg import sql
 
 from tests.postgres import PostgresServer
 
-# These follow the settings for tests and override them.
+# These settings are written after those for tests, and override them.
 CONDITIONS = """
 listen_addresses = '127.0.0.1'
 port = {port}

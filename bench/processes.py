@@ -34,7 +34,8 @@ def launch(
 ) -> subprocess.Popen[str]:
     """Start a process that gets the signal `end_by` when this process ends.
 
-    With `own_session`, a Ctrl-C in the terminal reaches only this process, which can end the other cleanly.
+    With `own_session`, a Ctrl-C in the terminal reaches only this process, which can then end the new one
+    cleanly.
     """
     return subprocess.Popen(
         command,
@@ -57,7 +58,7 @@ def end(process: subprocess.Popen[str], *, by: signal.Signals = signal.SIGTERM) 
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS)
     for pid, began in family.items():
-        # The number of an ended process may belong to another one by now.
+        # The id of a process that has ended may belong to another process by now.
         if began and _start_time(pid) == began:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -65,7 +66,7 @@ def end(process: subprocess.Popen[str], *, by: signal.Signals = signal.SIGTERM) 
 
 
 def tree(pid: int) -> list[int]:
-    """Return this process and all its descendants."""
+    """Return the ids of this process and of all its descendants."""
     found = [pid]
     for parent in found:
         found += children_of(parent)
@@ -82,7 +83,7 @@ def resident_megabytes(pid: int) -> float:
 
 
 def peak_megabytes(pid: int) -> float:
-    """Return the largest resident memory so far."""
+    """Return the largest resident memory of a process so far."""
     return _status_kilobytes(pid, "VmHWM") / 1024
 
 
@@ -104,7 +105,7 @@ def _status_kilobytes(pid: int, name: str) -> int:
 
 
 def _kilobytes(file: Path, name: str) -> int:
-    """Return the number of the line `name:   1234 kB`."""
+    """Return the number in the line `name:   1234 kB` of the file; 0 if there is no such line."""
     lines = (line.split() for line in file.read_text().splitlines())
     return next((int(words[1]) for words in lines if words[0] == f"{name}:"), 0)
 
@@ -114,7 +115,7 @@ def _start_time(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of the process; none if it has ended."""
+    """Return the fields of /proc/PID/stat from the state on; an empty list if the process has ended."""
     try:
         # The name in parentheses may itself contain spaces and parentheses.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

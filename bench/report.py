@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Prints the results as tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
 
 
 def show_jim(results: Results, console: Console) -> None:
-    """Print one line per number, with a column per database."""
+    """Print a table with a line for each metric of JIM and a column for each database."""
     mine = {key: result for key, result in results.items() if key.peer == JIM}
     databases = [name for name in NAMES if any(key.database == name for key in mine)]
     table = Table(title="JIM", title_justify="left")
@@ -44,7 +44,7 @@ def show_peers(results: Results, console: Console) -> None:
 
 
 def show_figures(results: Results, console: Console) -> None:
-    """Print every figure that these results can decide."""
+    """Print the target figures for which there are results, and whether JIM meets them."""
     verdicts = [verdict for figure in FIGURES if (verdict := figure.judge(results))]
     if not verdicts:
         return

@@ -32,12 +32,12 @@ class Result:
     unit: str = ""
     values: list[float] = field(default_factory=list)
     noise: list[Noise] = field(default_factory=list)
-    """Of the machine just before each run."""
+    """How busy and fast the machine was just before each run."""
     failure: str = ""
 
     @property
     def value(self) -> float | None:
-        """Return the median; None if a single run has failed."""
+        """Return the median of all runs; None if any run has failed."""
         return statistics.median(self.values) if self.values and not self.failure else None
 
 
@@ -59,7 +59,7 @@ class Results(dict[Key, Result]):
         return {key: result.failure for key, result in self.items() if result.failure}
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return the numbers in a form that JSON can hold; a failed one has no value."""
+        """Return the results as a list for JSON; the value of a failed metric is None."""
         return [
             {"metric": key.metric, "database": key.database, "value": result.value, "unit": result.unit}
             | ({"peer": key.peer} if key.peer else {})

@@ -30,7 +30,10 @@ TAIL = 3_000
 def conduct(
     measure: Callable[[argparse.Namespace, Results, Console], None], options: argparse.Namespace
 ) -> int:
-    """Measure, write and show the numbers; return an exit code that says whether all succeeded."""
+    """Measure, then write and print the results, and return the exit code of the program.
+
+    The code is 0 after success, 1 if a measurement failed and 2 if measuring was not possible.
+    """
     end_in_order()
     console = Console(width=None if sys.stdout.isatty() else 140)
     results = Results()
@@ -73,7 +76,7 @@ class Runner:
             self.console.print(f"{database:9} {metric:24} {value:12,.2f} {unit}", highlight=False)
 
     def _measure(self, measure: Measure, env: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-        """Return the readings of the measurement, and its output."""
+        """Run the measurement in a new process; return its readings, or why it failed, and its log."""
         command = [sys.executable, "-m", "bench.measuring", measure.name, self.sizes.as_json()]
         log = Path(env["JIM_DATA_DIR"]) / "measuring.log"
         with log.open("w") as file:
@@ -95,7 +98,11 @@ class Runner:
 def rounds(
     measures: Sequence[Measure], databases: Sequence[DatabaseName], *, repetitions: int
 ) -> Iterator[list[tuple[Measure, DatabaseName]]]:
-    """Yield all measurements in each round, so that a noisy minute does not affect only one number."""
+    """Yield the measurements of each round.
+
+    Measurements are repeated in rounds, not one by one, so that a noisy minute does not affect only one
+    number.
+    """
     for number in range(repetitions):
         yield [
             (measure, database)
@@ -109,7 +116,11 @@ def rounds(
 def open_databases(
     names: Sequence[DatabaseName], folder: Path, *, server: str
 ) -> Iterator[dict[DatabaseName, Database]]:
-    """Yield databases on the PostgreSQL server of this URL, or on a new one that ends with the block."""
+    """Yield the databases by name.
+
+    For PostgreSQL, use the server at the URL `server`. If the URL is empty, start a new server that ends with
+    the block.
+    """
     with ExitStack() as stack:
         databases: dict[DatabaseName, Database] = {}
         if "sqlite" in names:
@@ -126,7 +137,10 @@ def open_databases(
 
 
 def end_in_order() -> None:
-    """End on a signal only after stopping the processes that were started; ignore a second signal."""
+    """Turn the first stop signal into KeyboardInterrupt, so that all started processes are ended.
+
+    Further signals are ignored.
+    """
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -62,7 +62,7 @@ LIVE = 20
 
 
 def next_time(sizes: Sizes) -> list[Reading]:
-    """Measure the common patterns one by one; the target figure applies to the slowest."""
+    """Measure the next time of some common specs, one by one; the target figure applies to the slowest."""
     specs = {name: Spec.parse(data) for name, data in COMMON.items()}
     times = {name: _next_microseconds(spec, sizes.next_times) for name, spec in specs.items()}
     return [
@@ -73,7 +73,7 @@ def next_time(sizes: Sizes) -> list[Reading]:
 
 
 def settle_missed(sizes: Sizes) -> list[Reading]:
-    """Measure the ticks of a scheduler that returns after a day, in its own loop."""
+    """Measure the ticks in which a scheduler catches up with the times that it missed."""
     now = clock.now().replace(second=0, microsecond=0)
     create_schedules(sizes.missed_schedules, steps=[step()])
     tick(now)
@@ -85,7 +85,7 @@ def settle_missed(sizes: Sizes) -> list[Reading]:
 
 
 def backfill_live(sizes: Sizes) -> list[Reading]:
-    """Measure the delay of other schedules, and of the backfilled one, during a backfill."""
+    """Measure how late schedules start during a backfill, both the backfilled schedule and others."""
     with Crew() as crew:
         crew.scheduler()
         crew.worker()
@@ -105,13 +105,17 @@ def backfill_live(sizes: Sizes) -> list[Reading]:
 
 
 class CatchingUp:
-    """A loop with a scheduler's connection and garbage collector that ends when nothing is due any more."""
+    """A loop of ticks that ends when nothing is due any more.
+
+    `run_until_signal` runs the loop as it runs a scheduler, with the same settings of the database connection
+    and the garbage collector.
+    """
 
     def __init__(self, now: datetime) -> None:
         self.now = now
 
     def run(self) -> tuple[float, float]:
-        """Return the seconds, and the largest additional memory in megabytes."""
+        """Tick until nothing is due; return the seconds, and the largest additional memory in megabytes."""
         pid = os.getpid()
         before, began = resident_megabytes(pid), time.perf_counter()
         while is_due(self.now):
@@ -119,12 +123,15 @@ class CatchingUp:
         return time.perf_counter() - began, peak_megabytes(pid) - before
 
     def stop(self) -> None:
-        """Exit at once: the number is not needed any more, and a tick cannot be interrupted."""
+        """Exit at once, because a tick cannot be interrupted and the result is not needed any more."""
         os._exit(1)
 
 
 def _next_microseconds(spec: Spec, count: int) -> float:
-    """Return the time per call, at instants of a year whose holidays and clock changes are already cached."""
+    """Return the microseconds that a call of `spec.next` takes, for instants spread over a year.
+
+    A first pass that is not measured fills the caches of holidays and clock changes.
+    """
     golden = 0.618034
     instants = [START + timedelta(seconds=int(number * golden % 1 * YEAR_SECONDS)) for number in range(count)]
     times = []
@@ -137,7 +144,7 @@ def _next_microseconds(spec: Spec, count: int) -> float:
 
 
 def _growth_kilobytes(spec: Spec, count: int) -> float:
-    """Return the additional memory after this many next times, one after the other."""
+    """Return how much the memory grows in `count` calls of `spec.next`, each from the result of the last."""
     at = _after(spec, START, WARM_UPS)
     tracemalloc.start()
     gc.collect()

@@ -24,7 +24,7 @@ LOOKS = 50
 
 
 def publish_wakes(sizes: Sizes) -> list[Reading]:
-    # Set for the processes that are started from here; this one already has its settings.
+    # This is for the processes that are started from here; this process has already read its settings.
     os.environ["DJANGO_SETTINGS_MODULE"] = "bench.flows.settings"
     with Crew() as crew:
         crew.scheduler()
@@ -52,7 +52,10 @@ def _wake(crew: Crew, number: int) -> float:
 
 
 def workflow_start(sizes: Sizes) -> list[Reading]:
-    """Measure a check with many pending events but no new one, then one that starts a run."""
+    """Measure how long a check for work takes: with no new event, and with a new event that starts a run.
+
+    In both cases there are many pending events.
+    """
     _deploy()
     _publish_all(sizes.events)
     _forget()
@@ -95,7 +98,7 @@ def _publish(first: int, count: int) -> None:
 
 
 def _forget() -> None:
-    """Delete the run that began, so that another one can begin."""
+    """Delete all runs and tasks, so that a new run can begin."""
     Run.objects.all().delete()
     WorkerTask.objects.all().delete()
 

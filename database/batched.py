@@ -16,7 +16,7 @@ from .statements import fetch, kind_of
 
 
 class Statement(NamedTuple):
-    """A query without a model. Its rows are lists, with times and UUIDs as the database writes them."""
+    """An SQL query without a model. In its result rows, times and UUIDs are strings, not Python objects."""
 
     sql: str
     params: Sequence[Any]
@@ -28,10 +28,10 @@ Row = list[Any]
 
 
 def together(*questions: Question) -> list[list[Any]]:
-    """Run all queries in one statement, and return the rows of each query in their order.
+    """Run all queries in one statement, and return a list of rows for each query.
 
-    Rows are transferred as JSON, so that rows of different tables fit into one result. This does not work for
-    exact decimals, durations and bytes.
+    Rows are transferred as JSON, so that rows of different tables fit into one result. Columns of exact
+    decimals, durations or bytes cannot be transferred in this way.
     """
     compilers = [_compiler(each) for each in questions]
     rows = _rows([_statement(each, by) for each, by in zip(questions, compilers, strict=True)])
@@ -46,7 +46,7 @@ def _compiler(question: Question) -> Any:
 
 
 def _statement(question: Question, compiler: Any) -> Statement | None:
-    """Return the statement of a query; None if Django knows that no rows match."""
+    """Return the SQL statement of a query, or None if Django knows in advance that no rows match."""
     if isinstance(question, Statement):
         return question
     try:
@@ -73,16 +73,16 @@ def _rows(statements: Sequence[Statement | None]) -> list[list[Row]]:
 
 
 def _json(number: int, columns: Sequence[str]) -> str:
-    """Return an expression that turns a row into JSON.
+    """Return an SQL expression that converts a row of the query with this number to JSON.
 
-    PostgreSQL's functions take at most 100 arguments, but one of them converts a whole row.
+    In PostgreSQL, a function takes at most 100 arguments, so `row_to_json` gets the row as a whole.
     """
     is_postgresql = connection.vendor == "postgresql"
     return f"CAST(row_to_json(q{number}) AS text)" if is_postgresql else f"json_array({', '.join(columns)})"
 
 
 def _objects(question: QuerySet[Any], compiler: Any, rows: list[Row]) -> list[Any]:
-    """Turn rows into the objects that the queryset would return."""
+    """Convert rows to the objects that the queryset would return."""
     if not rows:
         return []
     if connection.vendor == "postgresql":

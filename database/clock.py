@@ -1,4 +1,4 @@
-"""One clock for all hosts: the database's."""
+"""The clock that all hosts share, which is the clock of the database."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _synced: tuple[float, datetime] | None = None
 
 
 def now() -> datetime:
-    """Return the database's time. Between queries, this process's monotonic clock carries it forward.
+    """Return the database's time, which is read at most every 30 seconds.
 
-    SQLite runs in this process, so its clock is that of the host.
+    In between, the time is calculated with this process's monotonic clock. SQLite runs in this process, so
+    its clock is that of the host.
     """
     if connection.vendor == "postgresql" and (
         _synced is None or time.monotonic() - _synced[0] > SYNC_SECONDS
@@ -31,7 +32,7 @@ def now() -> datetime:
 
 
 def estimate() -> datetime:
-    """Return the same time as `now` without a query, for threads that should not open a connection."""
+    """Return the same time as `now`, but without a query, for threads that should not open a connection."""
     if _synced is None:
         return timezone.now()
     at, then = _synced
@@ -39,21 +40,22 @@ def estimate() -> datetime:
 
 
 def skew() -> timedelta | None:
-    """Return how far this host's clock is ahead of the database's; None if that was not measured."""
+    """Return how far this host's clock is ahead of the database's, or None if it has not been measured."""
     return None if _synced is None else timezone.now() - estimate()
 
 
 def trouble(ahead: timedelta) -> str:
-    """Describe a skew in words; empty if it is too small to matter."""
+    """Describe a clock skew in words; return an empty string if it is too small to matter."""
     if abs(ahead) <= MOST_SKEW:
         return ""
     return f"{span(abs(ahead))} {'ahead of' if ahead > timedelta(0) else 'behind'} the database's"
 
 
 def sync() -> None:
-    """Read the database's clock, and read it again if that took long.
+    """Read the database's clock. If a query takes long, repeat it, and keep the result of the fastest one.
 
-    Otherwise, a process that was suspended while it waited would be late until the next call.
+    A slow query gives an inaccurate time: after a process was suspended during the query, its time would be
+    late until the next call.
     """
     global _synced
     if connection.vendor != "postgresql":

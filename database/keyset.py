@@ -1,7 +1,7 @@
 """Keyset pagination, which neither counts nor skips rows, however large the table is.
 
 Pages, the API and the admin read long lists with these functions; each builds its own links to the next page.
-`read_page` is for rows that an index has in the order of their key. `look_back` and `look_among` are for
+`read_page` is for rows that an index provides in the order of their key. `look_back` and `look_among` are for
 conditions that no index covers: they search a part of the table at a time, newest rows first.
 """
 
@@ -29,7 +29,7 @@ class Part(Generic[M]):
     next: int | None = None
     """The key after which the next page begins; None on the last page."""
     reached_at: datetime | None = None
-    """How far back the search went, if it did not fill the page and there are more rows to search."""
+    """The time up to which rows were searched, if the page is not full and there are more rows to search."""
 
 
 def read_page(
@@ -41,7 +41,10 @@ def read_page(
     within: str = "",
     oldest_first: bool = False,
 ) -> Part[M]:
-    """Read the rows that follow the key `after`. `within` is a column before the key in the index."""
+    """Read one page of rows, which begins after the key `after`.
+
+    `within` is the column that precedes the key in the index, if there is one.
+    """
     order, beyond = (key, f"{key}__gt") if oldest_first else (f"-{key}", f"{key}__lt")
     if after is not None:
         rows = rows.filter(**{beyond: after})
@@ -62,8 +65,9 @@ def look_back(
 ) -> Part[M]:
     """Search the next `reach` keys below `after` for the rows of a filtered queryset.
 
-    `by` is a column of times that grow with the keys. `among` are the rows that can be searched. `since` and
-    `until` limit the search to rows between these times; they need the ids as keys.
+    `by` is a column of times that grow with the keys. `among` has the rows before they were filtered; the
+    default is the whole table. `since` and `until` limit the search to rows between these times. They can be
+    used only if the key is the id.
     """
     every: Any = rows.model._default_manager.all() if among is None else among
     top, floor = _bounds(every, key, by, since, until)
@@ -86,7 +90,10 @@ def look_among(
     key: str = "pk",
     within: str = "",
 ) -> Part[M]:
-    """Search the next `reach` rows for wanted ones. An index must have the rows in the order of `key`."""
+    """Search the next `reach` rows for rows that meet the condition `wanted`.
+
+    An index must provide the rows in the order of `key`.
+    """
     among: Any = rows.order_by(*filter(None, [within]), f"-{key}")
     if after is not None:
         among = among.filter(**{f"{key}__lt": after})
@@ -109,7 +116,7 @@ def _page(
 def _bounds(
     every: QuerySet[Any], key: str, by: str, since: datetime | None, until: datetime | None
 ) -> tuple[int, int]:
-    """Return the range of keys for rows between these times: the upper bound (excluded) and the lower."""
+    """Return the bounds of the keys of rows between these times: the upper (excluded) and the lower."""
     newest = every.order_by(f"-{key}").values_list(key, flat=True)[:1]
     times = [at for at in (until and until + SLACK, since and since - SLACK) if at]
     ids, *firsts = together(newest, *(first_since(every.model, by, at) for at in times))

@@ -10,7 +10,8 @@ from text.words import span
 
 from .statements import AWAY
 
-# SQLite has one error class for "locked" and for "no such table". These codes are those of temporary errors.
+# SQLite raises the same class of error for a locked database and for a missing table. Errors with these codes
+# are temporary.
 _PASSING = (
     "SQLITE_BUSY",
     "SQLITE_LOCKED",
@@ -34,7 +35,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 class Outage:
-    """Outages as seen by one component, which reports each error and each success."""
+    """Tracks outages for one component, which reports errors with `note` and successes with `is_over`."""
 
     def __init__(self, logger: logging.Logger, told: str) -> None:
         self.logger = logger
@@ -42,7 +43,7 @@ class Outage:
         self.since: float | None = None
 
     def note(self, error: BaseException) -> None:
-        """Log one line when an outage begins. Log any other error, which is a bug, with its traceback."""
+        """Log one line if the error begins an outage. Log an error that is a bug with its traceback."""
         if not is_outage(error):
             self.logger.error("%s", self.told, exc_info=error)
         elif self.since is None:

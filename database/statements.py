@@ -1,4 +1,4 @@
-"""Set-based writes that the ORM cannot express in one statement."""
+"""Set-based writes that the ORM cannot express in one statement, and helpers for SQL statements."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def update_each(
     where: str = "",
     params: Sequence[Any] = (),
 ) -> set[Any]:
-    """Update each row with its own values if `where` holds (`t` is the table, `v` has the given values).
+    """Update each row with its own values if the condition `where` holds for the row.
 
-    Each row is (pk, value, …) in the order of `fields`. Return the keys of the rows that were changed.
+    In `where`, `t` is the table and `v` has the given values. Each row is (pk, value, …) in the order of
+    `fields`. Return the keys of the rows that were changed.
     """
     vendor = connection.vendor
     given = _given(vendor, model, ("pk", *fields))
@@ -49,8 +50,8 @@ def update_those(
 ) -> list[tuple[Any, ...]]:
     """Update the rows whose keys the statement `fence` returns, all in one statement (PostgreSQL only).
 
-    `fence` can write as well. Its first column, `pk`, is the key. Return the rows of `fence`, each preceded
-    by whether its row was changed, and by the value of the condition `asking`.
+    `fence` can itself be a statement that writes. Its first column, `pk`, is the key. Return the rows of
+    `fence`, each preceded by whether the row was updated, and by the value of the condition `asking`.
     """
     given = _given("postgresql", model, ("pk", *fields))
     listing, values = _listed_as_json(given, list(rows))
@@ -73,9 +74,10 @@ def insert_each(
     unless_known: bool = False,
     returning: str = "",
 ) -> list[tuple[Any, ...]]:
-    """Insert the rows for which `where` holds (`v` has their values); return their columns `returning`.
+    """Insert the rows for which the condition `where` holds; return the columns `returning` of these rows.
 
-    `same` has the fields with the same value in all rows. `unless_known` skips rows whose key exists already.
+    In `where`, `v` has the values of a row. `same` has the fields that have the same value in all rows.
+    `unless_known` skips rows whose key already exists.
     """
     vendor = connection.vendor
     given = _given(vendor, model, tuple(fields))
@@ -88,10 +90,11 @@ def insert_each(
 
 
 def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Build the condition that `columns` (one, or several in parentheses) has one of these values.
+    """Return the SQL condition that a row has one of the given values, and the parameters of the condition.
 
-    PostgreSQL gets arrays, so that the statement is the same for any number of values. SQLite has no arrays,
-    and would scan the table for a list of several columns, so the first one is also compared on its own.
+    `columns` is one column, or several columns in parentheses. PostgreSQL gets arrays, so that the statement
+    is the same for any number of values. SQLite has no arrays. It would scan the table to compare several
+    columns, so the first column is also compared on its own.
     """
     is_single = not columns.startswith("(")
     if connection.vendor != "postgresql":
@@ -108,7 +111,7 @@ def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
 
 
 def found_in(chosen: str) -> str:
-    """Build the condition that a key is among those that a statement selects.
+    """Return the SQL to write after a key, for the condition that the statement `chosen` selects this key.
 
     PostgreSQL looks up the keys of an array one by one. With a subquery, it might join the whole table.
     """
@@ -116,7 +119,7 @@ def found_in(chosen: str) -> str:
 
 
 def hidden(kind: str) -> str:
-    """Return an expression for any value of an array, with a length that PostgreSQL does not see.
+    """Return an SQL expression for any value of an array, which hides the array's length from PostgreSQL.
 
     Otherwise, PostgreSQL would plan the statement again for each length.
     """
@@ -124,9 +127,10 @@ def hidden(kind: str) -> str:
 
 
 def literal(text: str) -> Func:
-    """Return an expression that has a status in the text of the statement instead of in a parameter.
+    """Return an expression that puts a status into the SQL text instead of into a parameter.
 
-    SQLite prepares a statement again for each value of a parameter that the condition of an index may use.
+    If an index has a condition on the column, SQLite would prepare the statement again for each new value of
+    the parameter.
     """
     return Func(template=f"'{text}'", output_field=models.CharField())
 
@@ -140,9 +144,10 @@ def fetch(sql: str, params: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any
 def read(
     model: type[models.Model], fields: Sequence[str], ending: str, params: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """Read these fields of the rows that `ending` selects, with the values that the ORM would return.
+    """Return the fields of the rows that `ending` selects, with the values that the ORM would return.
 
-    This is for frequent queries: the ORM takes longer to build such a statement than the database to run it.
+    `ending` is the SQL after the FROM clause. This function is for frequent queries, because the ORM takes
+    longer to build such a statement than the database takes to run it.
     """
     given = _read(connection.vendor, model, tuple(fields))
     rows = fetch(f'SELECT {given.definition} FROM "{model._meta.db_table}" {ending}', params)
@@ -173,9 +178,9 @@ def write_each(statements: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> 
 
 @contextmanager
 def pipelined() -> Iterator[None]:
-    """Send each statement without waiting for the one before; wait for all results at the end.
+    """Send each statement to PostgreSQL without waiting for the one before; wait for all results at the end.
 
-    Until then, numbers of rows and errors are not known.
+    Until the end, errors and the numbers of changed rows are not known. With SQLite, nothing changes.
     """
     if connection.vendor != "postgresql":
         yield
@@ -188,10 +193,10 @@ def pipelined() -> Iterator[None]:
 
 @contextmanager
 def planned_once() -> Iterator[None]:
-    """Keep the plans of statements from their first use, for statements that take longer to plan than to run.
+    """Prepare statements at their first use, so that PostgreSQL can keep their plans.
 
-    Such plans stay good if the statements read no tables, or only by indexes. A caller that reads tables must
-    make sure of that first.
+    This is for statements that take longer to plan than to run. A kept plan stays good if the statement reads
+    no tables, or reads them only by indexes; the caller must make sure of that. With SQLite, nothing changes.
     """
     if connection.vendor != "postgresql":
         yield
@@ -206,7 +211,10 @@ def planned_once() -> Iterator[None]:
 
 
 def instant(at: datetime | str) -> datetime:
-    """Return a time that `fetch` has read as a datetime in UTC. SQLite stores it without a time zone."""
+    """Convert a time that `fetch` returned to an aware datetime.
+
+    SQLite stores times as text in UTC, without a time zone.
+    """
     if isinstance(at, str):
         return datetime.fromisoformat(at if at[-3] in "+-" else f"{at}+00:00")
     return at if at.tzinfo else at.replace(tzinfo=UTC)
@@ -220,7 +228,8 @@ def naive(at: datetime) -> str:
 def written(at: datetime) -> str:
     """Return the time as text in UTC.
 
-    It is converted before the cached call, because Python treats both passes of an hour in autumn as equal.
+    The time is converted before the cached call: in autumn, an hour occurs twice, and Python treats both
+    passes as equal, so the cache could return the wrong one.
     """
     return _written(at if at.tzinfo is UTC else at.astimezone(UTC))
 
@@ -257,7 +266,7 @@ def _given(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> G
 def elements(columns: Mapping[str, str]) -> str:
     """Return SQL that gives names and types to the values of a row `x`, which is a JSON array.
 
-    Objects would repeat the names in every row, and take twice as long to read as arrays.
+    JSON objects would repeat the names in every row, and take twice as long to read as arrays.
     """
     return ", ".join(
         f'{_element(place, kind)} AS "{name}"' for place, (name, kind) in enumerate(columns.items())
@@ -311,7 +320,7 @@ def _insert(
 ) -> str:
     columns = ", ".join(f'"{name}"' for name in names + shared)
     values = ", ".join([f'v."{name}"' for name in names] + ["%s"] * len(shared))
-    # PostgreSQL may join the rows with the tables that the condition reads, in any order.
+    # PostgreSQL may join the rows with the tables that the condition reads, which can change their order.
     order = " ORDER BY v.nth" if where and vendor == "postgresql" else ""
     ending = " ON CONFLICT DO NOTHING" if unless_known else ""
     ending += f" RETURNING {returning}" if returning else ""
@@ -336,7 +345,10 @@ def _write(
 
 
 def _listed_as_json(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
-    """Pass all rows in one parameter, which takes the driver a third of the time of a VALUES list."""
+    """Return the SQL of a table `v` that has all rows, and its parameter, which is one JSON value.
+
+    One parameter takes the driver a third of the time of a VALUES list.
+    """
     text = json.dumps(list(zip(*_fitted(given, rows), strict=True)))
     listed = "jsonb_array_elements(%s) WITH ORDINALITY AS given(x, nth)"
     return f"v AS (SELECT {given.definition}, nth FROM {listed})", [text]

@@ -1,4 +1,4 @@
-"""Tells sleeping loops that something changed: NOTIFY on PostgreSQL, `data_version` on SQLite."""
+"""Wakes sleeping loops after changes in the database: NOTIFY on PostgreSQL, `data_version` on SQLite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def wake(channel: Channel) -> None:
-    """Notify the listeners of a channel when the current transaction commits, once for all calls in it.
+    """Notify the listeners of a channel when the current transaction commits, but only once per transaction.
 
     SQLite needs no notification, because every commit changes `data_version`.
     """
@@ -29,7 +29,7 @@ def wake(channel: Channel) -> None:
 
 
 class Watch:
-    """A thread that calls `changed()` soon after another process has committed."""
+    """A thread that calls `changed()` soon after another connection has committed a change."""
 
     # Seconds between two checks of SQLite: after recent changes, and otherwise.
     BUSY_SECONDS, QUIET_SECONDS = 0.003, 0.03

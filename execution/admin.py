@@ -156,7 +156,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="limits")
     def limits(self, execution: Execution) -> str:
-        """Return the deadline and timeout that the execution reached or, while it runs, can still reach."""
+        """Describe the deadline and the timeout; if the execution has ended, only those that it reached."""
         is_late, is_running = execution.is_late(clock.now()), execution.finished_at is None
         limits = (
             ("late since" if is_late else "late from", execution.deadline_at, is_late),
@@ -370,7 +370,10 @@ def _say_why(tasks: Sequence[Any]) -> None:
 
 
 def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
-    """Group the plan's steps with their attempts. Only users who can view activities get the output."""
+    """Return the template context for the steps of an execution, by group, with the attempts of each step.
+
+    The context contains the output of attempts only if the user may view activities.
+    """
     attempts = list(
         Activity.objects.filter(parent=execution.activity_id)
         .defer("traceback", "result", "details")
@@ -388,7 +391,10 @@ def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
 
 
 def _tails(attempts: Sequence[Activity]) -> dict[int, list[OutputLine]]:
-    """Return the last output lines of some attempts: running ones first, then failed, then the newest."""
+    """Return the last output lines of up to TAILS_SHOWN attempts, by the id of the attempt.
+
+    If more attempts have begun, running ones are chosen first, then failed ones, then the newest.
+    """
     began = [attempt for attempt in attempts if attempt.executed_at is not None]
     began.sort(key=lambda attempt: (not attempt.is_final, attempt.failed, attempt.pk), reverse=True)
     return {

@@ -1,4 +1,4 @@
-"""System checks of the settings for execution."""
+"""Django system check of the setting that names the concurrency policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from django.core.checks import CheckMessage, Error
 from execution.queue.concurrency import policy
 from schedules.models import Refused
 
-# The tag of the checks that schedulers and workers run. Others load the web pages, a third of their memory.
+# The tag of the checks that schedulers and workers run. They skip all other checks, which load the code of
+# the web pages, a third of the memory that a process would use.
 ENGINE = "engine"
 
 

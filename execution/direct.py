@@ -3,7 +3,8 @@
 A direct request starts before all queued tasks, but does not interrupt running ones. It has no row in the
 queue: an activity records its only attempt, and the caller gets the outcome.
 
-The caller can be a web server process, so a step's code runs in a child process that has none of its keys.
+The caller can be a web server process, so the code of a step runs in a child process that does not have the
+caller's secret keys.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 30.0
 SAID_SECONDS = 0.25
-# How often to look on PostgreSQL, where notifying about each claim and end would slow down every task.
-# On SQLite, each commit wakes the waiting request.
+# How often a waiting request looks for a free seat on PostgreSQL, where sending a notification for each claim
+# and each end would slow down every task. On SQLite, each commit wakes the waiting request.
 TURN_SECONDS = 0.015
 # Changes within this time are handled together.
 LOOK_SECONDS = 0.005
 RETRY_SECONDS = 1.0
-# Variables that child processes do not inherit. With JIM_KEYLESS, the settings do not read keys from files
-# either. A connection pool would not survive a fork.
+# Environment variables that child processes do not inherit. With JIM_KEYLESS, the settings do not read keys
+# from files either. A pool of database connections would not survive a fork.
 WITHHELD = ("JIM_SECRET_KEY", "JIM_SECRETS_KEYS", "JIM_SQL_CONNECTIONS", "JIM_DATABASE_POOL")
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ class TimedOut(Exception):
 
 @dataclass(frozen=True)
 class DirectResult:
-    """The outcome of a direct request and its activity."""
+    """The outcome of a direct request, and the id of its activity."""
 
     activity_id: int
     outcome: Outcome
@@ -98,12 +99,13 @@ def run(
     timeout_seconds: float = WAIT_SECONDS,
     may: permissions.May = permissions.anything,
 ) -> DirectResult:
-    """Wait for a seat until the timeout, then run the step and record its outcome.
+    """Wait for a seat for at most `timeout_seconds`, run the step in it, and return the recorded outcome.
 
     A Python function runs in a child process, whatever its `isolation` says; this thread waits for it.
 
-    Raises ValidationError if the step is invalid, or Busy, TimedOut or Lost. Do not call this function in a
-    transaction: other processes would not see the reservation.
+    Raises ValidationError if the step is invalid, Busy or TimedOut if it does not get a seat, and Lost if it
+    loses its seat or its outcome cannot be recorded. Do not call this function in a transaction: other
+    processes would not see the reservation.
     """
     check_own_steps([step], may)
     line = job_line(complete(step), now=clock.now())
@@ -161,7 +163,7 @@ def _take(
     def look() -> bool | None:
         if keeper.reason is not None:
             raise Lost("its reservation was released or expired before a seat became free")
-        # Each attempt takes the write lock on SQLite.
+        # Look before trying again: each attempt takes the write lock on SQLite.
         if wait.is_on and connection.vendor == "sqlite" and not reservation.sees_room():
             return None
         return reservation.take(line, initiator=initiator, now=clock.now(), clock=clock.estimate) or None
@@ -199,7 +201,10 @@ def _held(reservation: Reservation, line: dict[str, Any]) -> ClaimedTask:
 
 
 def _perform(held: ClaimedTask, keeper: SeatKeeper) -> Finish:
-    """Run the step. A step that postpones itself keeps its seat, as the caller is waiting for it."""
+    """Run the step until it ends, and return its outcome.
+
+    A step that postpones itself keeps its seat until it continues, because the caller is waiting for it.
+    """
     said = keeper.listen(held.activity_id)
     work, binding, nursery = held.work, bind([held]).get(held.pk), _nursery(os.getpid())
     with _cancelled_by_ctrl_c(keeper):
@@ -216,7 +221,11 @@ def _perform(held: ClaimedTask, keeper: SeatKeeper) -> Finish:
 
 @lru_cache(maxsize=1)
 def _nursery(pid: int) -> Nursery:
-    """Return the fork servers of this process. All requests share them and reuse their Python children."""
+    """Return the fork servers of the process with this id.
+
+    All direct requests of a process share its fork servers and reuse the Python children. A process that was
+    forked from this one has another id, so it gets fork servers of its own.
+    """
     env = {name: value for name, value in os.environ.items() if name not in WITHHELD}
     nursery = Nursery(env=env | {"JIM_KEYLESS": "1"})
     atexit.register(nursery.close)
@@ -225,9 +234,10 @@ def _nursery(pid: int) -> Nursery:
 
 @contextmanager
 def _cancelled_by_ctrl_c(keeper: SeatKeeper) -> Iterator[None]:
-    """Cancel the step on Ctrl-C: an exception raised inside the step would count as a failure.
+    """Cancel the step if Ctrl-C is pressed during the block.
 
-    A second Ctrl-C raises KeyboardInterrupt, to stop a function that ignores the cancellation.
+    The first Ctrl-C raises no exception inside the step, where it would count as a failure. The second one
+    raises KeyboardInterrupt, to stop a function that ignores the cancellation.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -248,7 +258,10 @@ def _cancelled_by_ctrl_c(keeper: SeatKeeper) -> Iterator[None]:
 
 
 def _record(reservation: Reservation, finish: Finish, keeper: SeatKeeper) -> None:
-    """Record the outcome. If the database is unavailable, wait for it as long as the lease is valid."""
+    """Record the outcome; raise Lost if the seat was lost.
+
+    If the database is unavailable, keep trying for as long as the lease is valid, then raise Lost.
+    """
     is_doubtful = False
     outage = Outage(logger, "the outcome of a direct request is kept until the database is back")
     while True:
@@ -289,7 +302,10 @@ def _is_recorded(finish: Finish) -> bool:
 
 
 class Wait:
-    """A wait for a condition that is tested again after each change, until the time limit is reached."""
+    """A wait for a condition, with a time limit.
+
+    The condition is tested again after each change of the queue, and at least every `patience` seconds.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -377,7 +393,10 @@ class SeatKeeper:
         return self._said
 
     def attend(self, context: Context) -> Context:
-        """Set the context to interrupt. If the request was interrupted already, interrupt it immediately."""
+        """Remember the context of the step, so that the step can be interrupted; return the context.
+
+        If the request has been interrupted already, the step is interrupted immediately.
+        """
         self.context = context
         if self.reason is not None:
             context.interrupt(self.reason)
@@ -390,7 +409,7 @@ class SeatKeeper:
             self.context.interrupt(self.reason)
 
     def overrule(self) -> None:
-        """Count the step as interrupted, however it ends."""
+        """Mark the step as interrupted, so that it counts as interrupted however it ends."""
         if self.context is not None:
             self.context.saw_interrupt = True
 

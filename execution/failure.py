@@ -1,4 +1,4 @@
-"""Decide how an execution continues after a finished group. Pure logic, without database access."""
+"""Decide how an execution continues after a group of steps has ended. Pure logic, no database access."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def register_own() -> None:
 
 @dataclass(frozen=True)
 class Following:
-    """Where an execution continues after a finished group: at the group `index`, or nowhere if it is None.
+    """How an execution continues after a group has ended: with the group `index`, or not at all if None.
 
-    `closed` maps each line that does not run to the status and message of its activity.
+    `closed` maps the number of each plan line that does not run to the status and message of its activity.
     """
 
     index: int | None
@@ -84,9 +84,10 @@ def following(
     error: str,
     on_failure: str,
 ) -> Following:
-    """Decide where an execution continues after a finished group.
+    """Decide where an execution continues after the group `index` has ended.
 
-    `last` contains the last attempt of each step in the group; `error` says why earlier groups failed.
+    `last` contains the last attempt of each step in the group; `error` says why earlier groups failed, and is
+    empty if none did.
     """
     group = [line for line in plan if line["index"] == index]
     reason = stopping_reason(group, last)
@@ -107,7 +108,11 @@ def following(
 
 
 def _verdict(name: str, group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
-    """Return the policy that applies from now on. A policy that ended the rest is not asked again."""
+    """Ask the failure policy `name` about a failed group; return the policy that applies from now on.
+
+    A policy that cancels or skips the remaining steps is replaced by “stop” or “skip”, so that it is not
+    asked again after later groups.
+    """
     try:
         verdict = policies[name].rest(group, last)
         return {"run": name, "cancelled": "stop", "skipped": "skip"}[verdict]
@@ -131,9 +136,10 @@ def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
 
 
 def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
-    """Return the lines that still run after a cancel; after a failure, such as a timeout, alerts as well.
+    """Return the numbers of the plan lines that still run after a cancel or, if `is_failure`, a timeout.
 
-    Steps of the first group have nothing to clean up after, so they are cancelled like any other step.
+    Clean-up steps run after both; after a timeout, steps that run after a failure do as well. Steps of the
+    first group have nothing to clean up after, so they are cancelled like any other step.
     """
     kept = ("always", "failure") if is_failure else ("always",)
     first = min((line["index"] for line in plan), default=0)
@@ -143,7 +149,7 @@ def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
 def stopping_reason(group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
     """Return why this group counts as a failure of the execution; empty if it does not.
 
-    `group` contains the plan's steps with one index. A step that failed does not count if it has
+    `group` contains all steps of the plan with the same index. A step that failed does not count if it has
     `continue_on_failure`. A step without a finished attempt has lost its task, which always counts.
     """
     reasons = []
@@ -163,7 +169,10 @@ def _said(ended: Last) -> str:
 
 
 def reusable(plan: Sequence[Line], succeeded: Collection[int]) -> set[int]:
-    """Return the lines that a retry does not run again. Clean-up steps and alerts are part of every run."""
+    """Return the numbers of those `succeeded` plan lines that a retry does not run again.
+
+    Steps that run always, or only after a failure, are not reused.
+    """
     return {
         line["line"]
         for line in plan

@@ -1,4 +1,4 @@
-"""Queries for pages about many executions. Each is one statement that reads a bounded part of an index."""
+"""Queries for pages about many executions. Each query reads a bounded part of an index, in one statement."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from database.statements import fetch, instant
 SUCCESSES_JUDGED = 20
 USUAL_AMONG = 50
 MOST_ON_A_CALENDAR = 10_000
-# Reading a plan is slow, so only the plans of retries are read: no others can contain reused steps.
+# Reading a plan is slow, so only the plans of retries are read: no other plans contain reused steps.
 IS_PARTIAL = (
     """CASE WHEN retry_of_id IS NULL THEN 0 WHEN CAST(plan AS text) LIKE '%%"reused"%%' THEN 1 ELSE 0 END"""
 )
-# A bucket is identified by the first characters of a time, which both databases write in much the same way.
+# All times in a bucket begin with the same characters: 13 of them for an hour, 15 for ten minutes. Both
+# databases write these characters in much the same way.
 HOUR, TEN_MINUTES = 13, 15
 
 
@@ -49,7 +50,7 @@ class Bucket(NamedTuple):
 
 
 def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
-    """Return the last executions of each of these schedules, the newest first."""
+    """Return the last `count` executions of each schedule, the newest first, by the id of the schedule."""
     if not schedule_ids:
         return {}
     columns = "schedule_id, id, status, cancel_requested_at IS NOT NULL, activity_id, started_at, finished_at"
@@ -67,14 +68,14 @@ def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
 
 
 def usual_duration_of(schedule_id: int | None) -> timedelta | None:
-    """Return the usual duration of the schedule's executions; None without a schedule."""
+    """Return the usual duration of the schedule's executions; None if it is not known."""
     if schedule_id is None:
         return None
     return usual_duration(recent([schedule_id], count=USUAL_AMONG).get(schedule_id, []))
 
 
 def usual_duration(ran: Sequence[Ran]) -> timedelta | None:
-    """Return the median duration of the last successful whole runs."""
+    """Return the median duration of the last successful executions that reused no steps; None without any."""
     whole = [each for each in ran if each.state == "completed" and not each.is_partial]
     lengths = [each.duration for each in whole if each.duration is not None]
     if not lengths:
@@ -94,7 +95,10 @@ def ended_by_hour(since: datetime) -> list[Bucket]:
 
 
 def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list[Bucket]:
-    """Count a schedule's latest executions by the ten minutes (UTC) of their start, which suit any zone."""
+    """Count a schedule's latest executions by status and by the ten minutes (UTC) in which they started.
+
+    The periods are short, so that a page can add them up to the days of the schedule's time zone.
+    """
     bucket = f"substr(CAST(started_at AS text), 1, {TEN_MINUTES})"
     sql = (
         f"SELECT {bucket}, status, count(*) FROM (SELECT started_at, status FROM execution_execution "

@@ -25,4 +25,4 @@ class LimitForm(VerbForm, LimitModelForm):
         }
 
     def validate_unique(self) -> None:
-        """Leave this check to the model, whose error says what to do."""
+        """Check nothing: `Limit.objects.define` refuses a duplicate key, and says what to do instead."""

@@ -153,7 +153,7 @@ class WaitingTaskOperation(Operation[WorkerTask]):
 
     @abstractmethod
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
-        """Change the task; return False if it has started."""
+        """Change the task; return False if it was not changed, for the reason in `why_not`."""
 
 
 class MoveToFront(WaitingTaskOperation):

@@ -24,7 +24,10 @@ class ExecutionProgress(NamedTuple):
 
     @classmethod
     def of(cls, attempts: Iterable[Activity]) -> ExecutionProgress:
-        """Count each step by its last attempt. The attempts of a step must be given in order."""
+        """Return the progress of an execution with these attempts; each step counts by its last attempt.
+
+        The attempts of a step must be given in order.
+        """
         last = {attempt.line: attempt for attempt in attempts}.values()
         running = [attempt for attempt in last if attempt.status == Activity.Status.IN_PROGRESS]
         return cls(
@@ -41,7 +44,7 @@ class ExecutionProgress(NamedTuple):
 
 
 def progress_by_root(roots: Sequence[int]) -> Mapping[int, ExecutionProgress]:
-    """Return the progress of many executions by root activity, read in one statement."""
+    """Return the progress of many executions, by the id of the root activity, with one statement."""
     if not roots:
         return {}
     theirs, params = among("parent_id", roots)
@@ -92,5 +95,5 @@ class Timing:
 
     @property
     def over(self) -> timedelta | None:
-        """Return how much longer than usual the execution has taken so far."""
+        """Return how much longer than usual a running execution has taken so far; None if it has not."""
         return self.now - self.ends_at if self.ends_at is not None and self.ends_at <= self.now else None

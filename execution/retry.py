@@ -1,4 +1,4 @@
-"""Decide whether and when an unsuccessful attempt is followed by another. Pure, without database access."""
+"""Decide whether and when an unsuccessful attempt is followed by another. Pure logic, no database access."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MUST_NOT_REPEAT = "the step must not run twice"
 class Budget:
     """The failures and crashes that a task has had so far, and the retry policy of its step.
 
-    The defaults allow no retries: a line that cannot be read sets none of them.
+    The defaults of the retry policy allow no retries. They apply if the plan line of the step cannot be read.
     """
 
     failures: int
@@ -30,7 +30,10 @@ class Budget:
 
     @classmethod
     def of(cls, failures: int, crashes: int, line: Mapping[str, Any]) -> Budget:
-        """Read the budget of a plan line, which `brief.whole` has completed if it could be read."""
+        """Return the budget of a task with these counts and the retry policy in its plan line.
+
+        The line must have all values, as `brief.whole` returns it, or be empty if it could not be read.
+        """
         allowed = {each.name: line[each.name] for each in fields(cls) if each.name in line}
         return cls(failures, crashes, **allowed)
 
@@ -42,7 +45,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Next:
-    """When the next attempt can start (None: there is none), and the failures and crashes so far."""
+    """When the next attempt can start (None if there is none), and the failures and crashes so far."""
 
     available_at: datetime | None
     failures: int
@@ -68,7 +71,11 @@ def after_crash(budget: Budget, *, now: datetime) -> Next:
 
 
 def after_drain(budget: Budget, *, now: datetime) -> Next:
-    """Retry without using up the budget, unless the step must not run twice: it may have begun."""
+    """Decide what follows an attempt that was interrupted because its worker stops.
+
+    The retry does not count against the budget. A step that must not run twice is not retried, as it may have
+    begun.
+    """
     if budget.on_crash == "fail":
         return Next(None, budget.failures, budget.crashes, MUST_NOT_REPEAT)
     return Next(now, budget.failures, budget.crashes)

@@ -1,4 +1,4 @@
-"""Reads files and standard input from users as text, or refuses them with a reason."""
+"""Reads text from files and standard input, and refuses unusable input with a reason for the user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def read(file: str | Path, *, most: int) -> str:
 
 
 def content_of(file: str | Path, *, most: int) -> bytes:
-    """Return the content, cut off after one byte more than allowed, which shows that it is too large."""
+    """Return the content of a file or of standard input, but at most one byte more than `most`.
+
+    The extra byte tells `text_of` that the content is too large.
+    """
     try:
         if file == STANDARD_INPUT:
             return _from_standard_input(most)
@@ -41,7 +44,10 @@ def content_of(file: str | Path, *, most: int) -> bytes:
 
 
 def text_of(content: bytes, *, most: int) -> str:
-    """Return the text without the byte order mark of Windows editors."""
+    """Decode UTF-8 text, and remove the byte order mark that Windows editors add.
+
+    Raise Unfit if the content is too large or not UTF-8 text.
+    """
     if len(content) > most:
         raise _too_large(most)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -64,7 +70,7 @@ def _from_standard_input(most: int) -> bytes:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open without blocking: opening a pipe would wait for its writer."""
+    """Open a file without blocking. Otherwise, opening a named pipe would wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -1,4 +1,4 @@
-"""Files that hold keys: readable by their owner only, and written to the disk completely or not at all."""
+"""Writes files that hold keys: readable only by their owner, and written completely or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 
 def create_once(path: Path, content: str) -> None:
-    """Create the file unless it exists. Processes that do so at the same time all get the same content."""
+    """Create the file unless it exists.
+
+    If several processes create the file at the same time, one of them succeeds, and its content stays.
+    """
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -23,7 +26,10 @@ def create_once(path: Path, content: str) -> None:
 
 
 def replace(path: Path, content: str) -> None:
-    """Replace the content. Only one process may do so at a time. The draft of a killed one is overwritten."""
+    """Replace the content of the file.
+
+    Only one process may do this at a time. A draft that a killed process left behind is overwritten.
+    """
     path = path.resolve()
     draft = path.with_name(f"{path.name}.draft")
     try:

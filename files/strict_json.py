@@ -12,7 +12,7 @@ MAX_CHARS = 256 * 1024
 
 
 def loads(text: str, *, most: int = MAX_CHARS, deepest: int = MAX_DEPTH) -> Any:
-    """Return the value; raise ValueError if it is invalid, too long, too deep, or has repeated keys."""
+    """Parse JSON text; raise ValueError if it is invalid, too long, too deep, or has repeated keys."""
     if len(text) > most:
         raise ValueError(f"{len(text):,} characters are too many; at most {most:,} are allowed")
     try:

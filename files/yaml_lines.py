@@ -1,6 +1,6 @@
-"""YAML for files that people write and review. The reader keeps the line of each value.
+"""Reads and writes YAML files that people edit and review. The reader keeps the line of each value.
 
-Values have the types of JSON. Words that other readers convert to other types stay text: yes, NO, 12:30,
+Values have the types of JSON. Words that other YAML readers convert stay strings: yes, NO, 12:30,
 2026-12-01, 0755. Anchors, aliases and tags are refused, so that a short file cannot expand to a large one
 and can contain only data.
 """
@@ -20,7 +20,7 @@ from . import strict_json
 MAX_DEPTH = strict_json.MAX_DEPTH + 8
 MOST_COMPLAINTS = 100
 
-# The C parser is about ten times as fast. Without it, the Python parser gives the same result.
+# The C parser is about ten times as fast. If it is not installed, the Python parser gives the same result.
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 WORDS: dict[str, bool | None] = {
@@ -50,7 +50,7 @@ class Unreadable(Exception):
 class Node:
     """A value, the line of its key or item, and its path, such as `steps.0.name`.
 
-    Lists and objects contain nodes. A value that was not read from a file has the line 0.
+    If the value is a list or an object, it contains nodes. A value that was not read from YAML has line 0.
     """
 
     value: Any
@@ -66,7 +66,7 @@ class Node:
         return self.value
 
     def inside(self, *path: str | int) -> Node:
-        """Return the node at the path, or the last one on the way that exists."""
+        """Return the node at the path or, if there is none, the deepest node on the way to it."""
         node = self
         for part in path:
             match node.value:
@@ -80,7 +80,7 @@ class Node:
 
 
 def node_of(value: Any, path: str = "") -> Node:
-    """Return nodes for a value that was read as JSON."""
+    """Convert a value that was read as JSON to nodes, and return the root node."""
     match value:
         case dict():
             value = {key: node_of(inner, _joined(path, key)) for key, inner in value.items()}
@@ -90,12 +90,12 @@ def node_of(value: Any, path: str = "") -> Node:
 
 
 def read(text: str) -> Node:
-    """Return the only document of the text; raise `Unreadable` with all problems that were found."""
+    """Parse one YAML document and return its root node; raise `Unreadable` with all problems found."""
     return _Reading().read(text)
 
 
 def write(value: object) -> str:
-    """Return YAML in block style: one line for each value, so that changes are easy to review."""
+    """Format a value as YAML in block style, with one line for each value, so that diffs are easy to read."""
     return yaml.dump(
         value,
         Dumper=_Dumper,
@@ -119,8 +119,9 @@ class _Open:
 class _Reading:
     """Builds a document from the parser's events, without recursion.
 
-    `yaml.compose` recurses, and does not keep anchors and the lines of aliases. Checking
-    the events first, as tests/ground/test_yaml_lines.py requires, made the code longer and twice as slow.
+    `yaml.compose` is not used: it is recursive, and it drops the anchors and the lines of aliases, which the
+    error messages need (see tests/ground/test_yaml_lines.py). Checking the events before composing made the
+    code longer and twice as slow.
     """
 
     complaints: list[Complaint] = field(default_factory=list)
@@ -247,7 +248,7 @@ def _syntax_complaint(error: yaml.YAMLError, text: str) -> Complaint:
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper that puts quotes around text that this or another reader might not read as text."""
+    """A dumper that quotes strings that this or another YAML reader might read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -78,14 +78,14 @@ def _held(user: User) -> QuerySet[Permission] | None:
 
 
 def _covers(request: HttpRequest, held: QuerySet[Permission] | None) -> bool:
-    """Return whether the current user has all of these permissions. None stands for a superuser's."""
+    """Return whether the current user has all permissions in `held`; None means those of a superuser."""
     if request.user.is_superuser:
         return True
     return held is not None and not held.filter(pk__in=_beyond(request)).exists()
 
 
 def _beyond(request: HttpRequest) -> list[int]:
-    """Return the permissions that the current user does not have, cached for the request."""
+    """Return the ids of the permissions that the current user does not have, cached for the request."""
     if not hasattr(request, "beyond"):
         own = request.user.get_all_permissions()
         every = Permission.objects.values_list("content_type__app_label", "codename", "pk")

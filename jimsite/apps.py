@@ -12,7 +12,7 @@ class JimsiteConfig(AppConfig):
     def ready(self) -> None:
         from .roles import give_permissions, remember_permissions
 
-        # The last app with models: when its signal is sent, all permissions exist.
+        # `web` is the last app with models, so all permissions exist when its `post_migrate` signal is sent.
         last = apps.get_app_config("web")
         pre_migrate.connect(remember_permissions, sender=last)
         post_migrate.connect(give_permissions, sender=last)

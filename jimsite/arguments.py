@@ -76,12 +76,12 @@ def length(text: str) -> timedelta:
 
 
 def instant(field: str, text: str, schedule: Schedule, *, now: datetime, at: time = time(0, 0)) -> datetime:
-    """Read a time in the schedule's time zone or with an offset; a date alone means `at` on that day."""
+    """Parse a time in the schedule's time zone or with an offset; a date alone means `at` on that day."""
     return bound_of(field, _dated(text, schedule, now), schedule.zone.key, "cron", at=at)
 
 
 def wall_or_instant(field: str, text: str, schedule: Schedule, *, now: datetime) -> datetime:
-    """Read a time, naive if it has no offset, because a wall time might exist twice or not at all."""
+    """Parse a time. Without an offset, return it as naive: a wall time can exist twice or not at all."""
     return clock_reading(field, _dated(text, schedule, now))
 
 
@@ -141,7 +141,7 @@ def activity_called(text: str) -> Activity:
 
 
 def task_called(text: str) -> WorkerTask:
-    """Find a task that has not ended by its id or by the number of its activity."""
+    """Find a task by its id or by the number of its activity. Tasks that have ended are not found."""
     key, found = uuid_of(text), _ID.fullmatch(text.strip())
     rows = WorkerTask.objects.select_related("execution").defer("execution__plan")
     if key is not None:

@@ -9,6 +9,6 @@ from jimsite.bodies import bounded_asgi
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "jimsite.settings")
 os.environ.setdefault("JIM_DATABASE_POOL", "1")
-# WhiteNoise serves static files with synchronous iterators. The files are few, small and cached by browsers.
+# WhiteNoise serves static files with synchronous iterators, which do no harm: the files are few and small.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 application = bounded_asgi(get_asgi_application())

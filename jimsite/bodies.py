@@ -58,7 +58,10 @@ async def _refuse(path: str, send: Send) -> None:
 
 
 def bounded_wsgi(application: WsgiApplication) -> WsgiApplication:
-    """Check only the declared length. If none is declared, Django does not read a body under WSGI."""
+    """Wrap a WSGI application, so that requests whose declared length is too long are refused.
+
+    The body itself is not counted: under WSGI, Django reads no body if no length is declared.
+    """
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if not _is_too_long(environ.get("CONTENT_LENGTH", "").encode()):
@@ -75,7 +78,10 @@ def _is_too_long(length: bytes) -> bool:
 
 
 def _answer(path: str) -> tuple[list[tuple[str, str]], bytes]:
-    """Build the response. It closes the connection, because the rest of the body is not read."""
+    """Return the headers and the body of the response to a request that is too long.
+
+    The response closes the connection, because the rest of the request body is not read.
+    """
     if path.startswith("/api/"):
         kind = "application/problem+json"
         problem = {"type": "urn:jim:problem:too-long", "title": TITLE, "status": 413, "detail": TEXT}

@@ -20,7 +20,7 @@ from django.core.management import find_commands, load_command_class
 
 # Arguments with this metavar are names of schedules.
 SCHEDULE = "NAME"
-# Options that every Django command has. They are not completed.
+# Options of every Django command, which are not completed.
 COMMON = {
     *("--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--skip-checks"),
     *("--no-color", "--force-color"),
@@ -74,7 +74,7 @@ _jim_python() {{
 complete -o default -F _jim manage.py {program}
 complete -o default -F _jim_python python python3
 """
-# zsh does not load the bash script with bashcompinit, because only compadd can ignore the case of names.
+# A separate script for zsh: bashcompinit could load the one for bash, but only compadd can ignore case.
 ZSH = r"""# Completion of JIM's commands for zsh.
 (( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}
 _jim_names() {{
@@ -187,7 +187,10 @@ def _is_schedule(metavar: str | tuple[str, ...] | None) -> bool:
 
 
 def _cases(known: Mapping[str, CommandWords]) -> Iterator[str]:
-    """Yield the lines of a shell `case` over "command verb"; the verb is empty until it is typed."""
+    """Yield the branches of the scripts' `case` statement, whose patterns are a command and its verb.
+
+    The verb is empty until it is typed.
+    """
     for name, each in known.items():
         if each.verbs:
             yield f'        "{name} ") verbs="{" ".join(each.verbs)}" ;;'

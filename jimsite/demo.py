@@ -31,7 +31,7 @@ def beat(ctx: Context) -> None:
 
 
 def import_people(ctx: Context) -> dict[str, int]:
-    """Record each item, and report the progress."""
+    """Record an item for each person, and report the progress."""
     ctx.write("Connecting to the HR system")
     for number, person in enumerate(PEOPLE, 1):
         ctx.wait(0.15)
@@ -41,7 +41,7 @@ def import_people(ctx: Context) -> dict[str, int]:
 
 
 def synchronise(ctx: Context) -> dict[str, int]:
-    """Record items. An item with a warning makes the step complete with warnings."""
+    """Record items, some with a warning, so that the step completes with warnings."""
     for number, person in enumerate(PEOPLE, 1):
         ctx.wait(0.1)
         is_odd = person.startswith("H")
@@ -51,7 +51,7 @@ def synchronise(ctx: Context) -> dict[str, int]:
 
 
 def export(ctx: Context, directory: str) -> dict[str, int]:
-    """Use an argument that each step sets for itself."""
+    """Write people to the directory that is named by the argument, which each step sets for itself."""
     for number, person in enumerate(PEOPLE[:7], 1):
         ctx.wait(0.3)
         ctx.write(f"{directory}: wrote {person}")
@@ -67,7 +67,7 @@ def confirm(ctx: Context, directory: str) -> str:
 
 
 def tell(ctx: Context) -> str:
-    """Read the name of the schedule from the context."""
+    """Write a message with the name of the schedule, which is read from the context."""
     ctx.write(f"{ctx.work.schedule_name}: a step failed, please check")
     return "told"
 
@@ -86,13 +86,13 @@ def count(ctx: Context, region: str) -> dict[str, int]:
 
 
 def add_up(ctx: Context) -> None:
-    """Print text. It becomes part of the output too."""
+    """Print text, which also becomes part of the output of the step."""
     ctx.wait(0.5)
     print("The report is ready.")  # noqa: T201
 
 
 def fetch_prices(ctx: Context) -> int:
-    """Sometimes fail with an exception. The step sets how often it is retried."""
+    """Fail often, with an exception; the settings of the step determine how often it is retried."""
     ctx.write(f"Attempt {ctx.attempt}: asking the supplier")
     ctx.wait(1)
     if random.random() < 0.6:
@@ -123,7 +123,7 @@ def step(
     isolation: str = "process",
     **policies: Any,
 ) -> dict[str, Any]:
-    """Build a step; steps with the same index run in parallel."""
+    """Return the definition of a step; steps with the same index run in parallel."""
     path = f"{function.__module__}.{function.__name__}"
     config = {"function": path, "kwargs": arguments or {}, "isolation": isolation}
     return {"index": index, "name": name, "step_type": "python", "config": config, **policies}

@@ -45,7 +45,7 @@ def text(name: str, default: str, *, about: str = "") -> str:
 
 
 def address(name: str, *, about: str = "") -> str:
-    """Read a URL. Only its host is shown, as it may hold a password or a key."""
+    """Read a URL. The settings page shows only its host, because the rest may hold a password or a key."""
     url = _given(name)
     _noted(name, _discreet(url) if url else "", "", about)
     return url
@@ -186,7 +186,7 @@ def sql_connections(name: str, *, data_dir: Path, about: str = "") -> dict[str, 
         except given_files.Unfit as error:
             raise ImproperlyConfigured(f"{source} {error}.") from None
     connections = _sql_connections(given, source) if given else {}
-    # Only their names are shown, as URLs may hold passwords.
+    # The settings page shows only the names of the connections, because URLs may hold passwords.
     _noted(name, sorted(connections), f"none, or those in {path}", about)
     return connections
 
@@ -236,7 +236,7 @@ def _discreet(url: str) -> str:
 
 
 def _sql_connections(given: str, source: str) -> dict[str, SqlConnection]:
-    """Parse the connections. Errors repeat only valid names, as the rest may hold passwords."""
+    """Parse the connections. Error messages repeat only valid names, because the rest may hold passwords."""
     try:
         urls = json.loads(given)
     except (ValueError, RecursionError):
@@ -267,9 +267,9 @@ def _sqlite(path: Path) -> dict[str, Any]:
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(path.resolve()),
         "OPTIONS": {
-            # A writer waits for another one instead of failing with "database is locked".
+            # Wait up to 20 seconds for another writer instead of failing with "database is locked".
             "timeout": 20,
-            # Take the write lock at the start: a transaction that asks for it later fails instead of waiting.
+            # Take the write lock when a transaction begins: asking for it later fails instead of waiting.
             "transaction_mode": "IMMEDIATE",
             # WAL: readers and the writer do not block each other. FULL: a commit survives a power cut.
             # MEMORY: temporary data of statements is not written to files.

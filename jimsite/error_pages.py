@@ -53,7 +53,7 @@ def broken(request: HttpRequest) -> HttpResponse:
 
 
 class DatabaseAway:
-    """Answers with 503 while the database cannot be reached, instead of reporting an internal error."""
+    """Middleware that answers with status 503 while the database cannot be reached, instead of 500."""
 
     def __init__(self, get_response: Answer) -> None:
         self._get_response = get_response
@@ -83,9 +83,9 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def _without_slash(request: HttpRequest) -> str | None:
-    """Return the address without its trailing slash if a page exists there, because many clients add one.
+    """Return the address without its trailing slash if a page exists there, otherwise None.
 
-    Admin addresses are left out, as all of them end with a slash.
+    Many clients add a slash. Addresses of the admin are left out, because all of them end with one.
     """
     path = request.path_info.rstrip("/")
     match = path != request.path_info and is_valid_path(path)
@@ -104,7 +104,7 @@ def _answer(request: HttpRequest, code: int, title: str, text: str) -> HttpRespo
 def _bare_page(request: HttpRequest, code: int, title: str, text: str) -> HttpResponse:
     """Render a page without using the database or the session, which may have caused the error.
 
-    “Try again” is a link, so it is not offered for forms.
+    The page offers the link “Try again” only after requests that a link can repeat, not after forms.
     """
     again = escape_leading_slashes(request.get_full_path()) if request.method in ("GET", "HEAD") else ""
     context = {"title": title, "text": text, "again": again}

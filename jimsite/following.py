@@ -118,7 +118,7 @@ class Watch:
                 try:
                     return self._until_over(execution_id, usual)
                 except KeyboardInterrupt:
-                    # The interrupt may have come during a query.
+                    # The interrupt may have come during a query, so do not use this connection again.
                     connection.close()
                     self._interrupted(execution_id)
 
@@ -141,7 +141,7 @@ class Watch:
         return Group(title, steps, Text(f"{progress.sentence()}. Press Ctrl-C to leave."))
 
     def _tell_news(self, progress: Snapshot) -> None:
-        """Print a line for each step that has begun or ended."""
+        """Print a line for each step that has begun or ended since the last call."""
         for step in progress.steps:
             news = f"{step.status} {step.attempt}"
             if step.status == "pending" or self._told.get(step.line or 0) == news:
@@ -157,7 +157,10 @@ class Watch:
             self.console.print(line, soft_wrap=True)
 
     def _interrupted(self, execution_id: int) -> None:
-        """Cancel the execution, keep waiting, or raise CommandError to leave it, as the user chooses."""
+        """Ask the user what to do: cancel the execution, keep waiting, or leave it by raising CommandError.
+
+        With `cancels`, cancel the execution without asking.
+        """
         choice = "c" if self.cancels else self._choice(execution_id)
         if choice == "w":
             return
@@ -174,7 +177,7 @@ class Watch:
         self.cancels = False  # a second Ctrl-C leaves it
 
     def _choice(self, execution_id: int) -> str:
-        """Ask whether to cancel (c), leave (l) or wait (w). Without a terminal, choose to leave."""
+        """Ask the user; return “c” to cancel, “l” to leave or “w” to wait. Without a terminal, return “l”."""
         if not (sys.stdin.isatty() and self.console.is_terminal):
             return "l"
         question = (
@@ -210,7 +213,7 @@ class Watch:
 
 @contextmanager
 def heeding_term() -> Iterator[None]:
-    """Treat TERM like Ctrl-C, even in background jobs of a shell, which ignore Ctrl-C."""
+    """Treat the signal TERM like Ctrl-C, because background jobs of a shell ignore Ctrl-C itself."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield

@@ -28,7 +28,7 @@ METAVARS: dict[type[forms.Field], str] = {
     WallTime: "TIME",
     forms.Field: "TEXT",
 }
-# How the help of a field with one value per line begins. On the command line, the option is repeated instead.
+# The start of the help of fields with one value per line. On the command line, their option is repeated.
 _PER_LINE = re.compile(r"^One [a-z ]+ per line[:.] ")
 F = TypeVar("F", bound=forms.BaseForm)
 
@@ -43,7 +43,7 @@ class FormOptions:
     # Options whose name differs from that of the field.
     names: Mapping[str, str] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
-    # True if the form edits a row: fields without an option keep their value.
+    # True if the form edits a stored row: fields whose option is not given keep their value.
     is_edit: bool = False
 
     def ask(self, parser: CommandParser) -> None:
@@ -77,7 +77,7 @@ class FormOptions:
 
 
 def unseen(prompt: str) -> str:
-    """Read a value from a pipe or a hidden prompt, so that screen and shell history do not show it."""
+    """Read a value from a pipe or a hidden prompt, to keep it off the screen and out of the shell history."""
     try:
         if sys.stdin is not None and sys.stdin.isatty():
             return getpass.getpass(f"{prompt}: ")
@@ -120,7 +120,7 @@ def _is_many(each: forms.Field) -> bool:
 
 
 def _sent(each: forms.Field, value: Any) -> list[str]:
-    """Return the values as a browser would send them."""
+    """Return the value of a field as a browser would send it; ask for it if it must not be shown."""
     if value is True and isinstance(each.widget, Concealed):
         return [unseen(str(each.label)).rstrip("\r\n")]
     if isinstance(value, list):

@@ -6,7 +6,7 @@ from typing import Any
 
 from execution.steps.masking import conceal
 
-# structlog loads rich for tracebacks if it can, which takes a fifth of a worker's start-up time.
+# Hide rich from structlog. Loading it, for tracebacks, would take a fifth of a worker's start-up time.
 if "rich" not in sys.modules:
     sys.modules["rich"] = None  # type: ignore[assignment]
     import structlog
@@ -17,7 +17,7 @@ else:
 
 
 def logging_config(*, json: bool, level: str) -> dict[str, Any]:
-    """Configure logs for people (in colour on a terminal), or as one JSON object per line."""
+    """Return the configuration of logs: text (in colour on a terminal), or one JSON object per line."""
     shared = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -50,7 +50,7 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
         "loggers": {
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "propagate": True},
-            # These log URLs and headers, which may hold secrets.
+            # At lower levels, these packages log URLs and headers, which may hold secrets.
             "httpx2": {"level": "WARNING"},
             "httpcore2": {"level": "WARNING"},
         },
@@ -58,7 +58,7 @@ def logging_config(*, json: bool, level: str) -> dict[str, Any]:
 
 
 class WithoutExpectedTracebacks(logging.Filter):
-    """Removes the traceback that Django adds to refused requests."""
+    """A filter that removes the tracebacks that Django logs with refused requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         is_refused = getattr(record, "status_code", 500) < 500
@@ -68,7 +68,7 @@ class WithoutExpectedTracebacks(logging.Filter):
 
 
 def _without_request(logger: object, method: str, event: Any) -> Any:
-    """Remove the request object that Django adds."""
+    """Remove the request object that Django adds to log entries."""
     event.pop("request", None)
     return event
 

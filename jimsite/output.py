@@ -29,7 +29,7 @@ class Tail:
         self._done: set[int] = set()
 
     def lines(self) -> Iterator[OutputLine]:
-        """Yield lines until the last attempt has ended."""
+        """Yield the lines of output as they are written, until the last attempt has ended."""
         while True:
             sources = self._sources()
             for activity in sources:
@@ -44,9 +44,9 @@ class Tail:
         return f"{self._names[line.activity_id]} │ " if self._is_root else ""
 
     def _sources(self) -> Sequence[Activity]:
-        """Return the attempts whose output is not read to the end.
+        """Return the attempts whose output has not been read to the end.
 
-        They are loaded before their lines, so that no lines of an attempt that has ended are missed.
+        The attempts are loaded before their lines: an attempt that has ended by then writes no more lines.
         """
         self.last = Activity.objects.get(pk=self.last.pk)
         if not self._is_root:

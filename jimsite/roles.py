@@ -46,7 +46,7 @@ _newest_before = 0
 
 
 def remember_permissions(**_: Any) -> None:
-    """Remember the newest permission before a migration."""
+    """Remember the newest permission before a migration, so that `give_permissions` knows which are new."""
     global _newest_before
     is_there = Permission._meta.db_table in connection.introspection.table_names()
     newest = Permission.objects.aggregate(newest=Max("pk"))["newest"] if is_there else None

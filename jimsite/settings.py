@@ -1,4 +1,4 @@
-"""Every JIM_… setting can be given as an environment variable of the same name."""
+"""The Django settings of JIM. Operators change them with environment variables, such as JIM_PORT."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ ORDER = {
 
 
 class JimAdminSite(AdminSite):
-    """The admin site. Its pages are loaded only by processes that serve or check them."""
+    """The admin site. Only processes that serve or check the admin pages load their modules."""
 
     site_header = site_title = "JIM"
     site_url = "/"
@@ -49,7 +49,7 @@ class JimAdminSite(AdminSite):
         return super().check(app_configs)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """Clean query parameters, which filters and searches pass to the database."""
+        """Wrap a view, so that its query parameters contain only text that can be passed to the database."""
 
         @wraps(view)
         def cleaned_view(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ class JimAdminSite(AdminSite):
         return redirect("web:password")
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Sort apps and models in the order of `ORDER` instead of by name."""
+        """Return the apps and their models, sorted in the order of `ORDER` instead of by name."""
         apps = super().get_app_list(request, app_label)
         for app in apps:
             for model in app["models"]:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 BACKOFFS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-# A child that ran this long was healthy: its next exit is not part of a crash loop.
+# A child that ran for this many seconds was healthy: its next exit is not part of a crash loop.
 HEALTHY_AFTER = 60.0
 PR_SET_PDEATHSIG = 1
 
@@ -33,7 +33,7 @@ def backoff(ends: int) -> float:
 class Child:
     name: str
     argv: list[str]
-    # How long the child may take to stop.
+    # How many seconds the child may take to stop.
     stop_seconds: float = 5.0
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)
@@ -81,7 +81,10 @@ class Supervisor:
         self.children = [child for stage in stages for child in stage]
 
     def run(self, *, is_ready: Callable[[], bool], when_ready: Callable[[], None]) -> None:
-        """Run until a stop signal arrives, and return when all children have ended."""
+        """Run until a stop signal arrives, and return when all children have ended.
+
+        When `is_ready` first returns true, call `when_ready`.
+        """
         ready = False
         with _signals() as arrived:
             try:
@@ -154,11 +157,14 @@ def _signals() -> Iterator[Callable[..., set[signal.Signals]]]:
 
 
 def _noted(number: int, frame: object) -> None:
-    """Do nothing: Python writes the number to the wake-up socket."""
+    """Do nothing, because Python itself writes the number of the signal to the wake-up socket."""
 
 
 def _stop_with_supervisor() -> Callable[[], None] | None:
-    """Have Linux stop a child when the supervisor dies, even by kill -9. Other systems cannot do this."""
+    """Return a function that makes Linux stop a child when the supervisor dies, even by kill -9.
+
+    The child calls the function before it starts its program. On other systems, return None.
+    """
     if sys.platform != "linux":
         return None
     prctl, supervisor = ctypes.CDLL(None).prctl, os.getpid()

@@ -52,7 +52,7 @@ class JimCommand(BaseCommand, ABC):
     # Exit codes besides 0 and 2.
     exit_codes: Mapping[int, str] = {}
     has_json = True
-    # Whether to end with an error if the database cannot be reached.
+    # Whether the command ends with an error if the database cannot be reached.
     needs_database = True
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -168,7 +168,7 @@ def unread() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes the output once more when it exits.
+        # When Python exits, it flushes the output once more, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

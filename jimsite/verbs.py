@@ -1,6 +1,7 @@
 """Commands with verbs, such as `limit set` and `limit delete`.
 
-Most verbs are Operations: the fields of their form become options, and final ones ask for confirmation.
+Most verbs are Operations: the fields of an Operation's form become options, and an Operation that is final
+asks for confirmation.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class OperatingCommand(JimCommand):
         self.tell(facts, lambda: self.say("\n".join(lines)))
 
     def _confirm(self, operation: Operation[Any], rows: Sequence[Model]) -> None:
-        """Ask for confirmation in the terminal; the question is written to standard error."""
+        """Ask for confirmation in the terminal, on standard error; raise Refused unless the user agrees."""
         if not (sys.stdin is not None and sys.stdin.isatty()):
             raise Refused(
                 "This cannot be undone. Use --yes to confirm, or --dry-run to see what would happen."
@@ -187,7 +188,7 @@ class VerbsCommand(OperatingCommand):
                 )
 
     def _named_here(self) -> dict[str, str]:
-        """Return the name of each field's option."""
+        """Return the command-line option of each field, by the name of the field."""
         actions = self.parsers[self.verb]._actions
         return {each.dest: each.option_strings[0] for each in actions if each.option_strings}
 
@@ -201,7 +202,7 @@ def _as_help(operation: Operation[Any]) -> str:
 
 
 def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
-    """Find the named rows; return each row once, by the text that was typed for it."""
+    """Find the rows that the user named; return each row once, by the text that was typed for it."""
     found: dict[str, Any] = {}
     for text in texts:
         row = target.find(text)

@@ -55,7 +55,7 @@ class WatchFolder(Producer):
         return sorted(found)
 
     def found(self, now: datetime) -> dict[str, str]:
-        """Return file names by message id. Files that might still be being written are left out."""
+        """Return file names by message id, without files that changed just now and may be incomplete."""
         if not inbox().is_dir():
             return {}
         with os.scandir(inbox()) as entries:
@@ -150,13 +150,16 @@ class Inbox(Workflow):
 
 
 def beginning(path: Path) -> str:
-    """Read the start of a file, which may have any size and encoding."""
+    """Return the first characters of a file, whatever its size and encoding."""
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         return file.read(MOST_CHARS)
 
 
 def write_once(path: Path, text: str, key: str) -> str:
-    """Write a file atomically. Its first line has the key by which `is_written` recognises it."""
+    """Write a file atomically and return its name.
+
+    The first line of the file contains the key, by which `is_written` recognises the file.
+    """
     draft = path.with_name(f".{key}")
     try:
         path.parent.mkdir(exist_ok=True)

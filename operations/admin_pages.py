@@ -112,7 +112,7 @@ class JimAdmin(PlainSearch[M]):
         extra_context: Any = None,
     ) -> HttpResponse:
         if "_saveasnew" in request.POST:
-            # Django takes this also where `save_as` is off, and then draws a page of what does not exist.
+            # Django accepts this even if `save_as` is off, and then shows an object that does not exist.
             raise BadRequest("“Save as new” is not offered here.")
         return super().changeform_view(request, object_id, form_url, extra_context)
 
@@ -154,7 +154,7 @@ class KnownValues(ABC, admin.SimpleListFilter):
 
 
 class InWords(admin.ChoicesFieldListFilter):
-    """A filter by the states of a column, which are written as in badges."""
+    """A filter by the states of a column, which are written in lower case, as in badges."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         everything, *states = super().choices(changelist)
@@ -298,7 +298,7 @@ class OperationsAdmin(JimAdmin[M]):
     def _rehearse(
         self, request: HttpRequest, operation: Operation[Any], targets: Sequence[M], form: forms.Form
     ) -> list[str]:
-        """Describe what the operation would do to each target; return nothing if an answer is invalid."""
+        """Describe what the operation would do to each target, or return [] if an answer is invalid."""
         shown, now = [], clock.now()
         for target in targets:
             try:

@@ -48,7 +48,7 @@ def invalid(errors: Iterable[FieldError]) -> ValidationError:
 
 
 def field_errors(error: ValidationError) -> list[FieldError]:
-    """List the errors that a model raised."""
+    """Return the errors that a model raised, each with its path, message and code."""
     by_key: Mapping[str, list[ValidationError]] = (
         error.error_dict if hasattr(error, "error_dict") else {"": error.error_list}
     )

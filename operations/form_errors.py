@@ -13,14 +13,17 @@ NO_VERSION = "The form does not say which version it changes. Reload the page an
 
 
 def complain(form: forms.BaseForm, error: ValidationError) -> None:
-    """Add each error to its field, or to the form if it has no such field."""
+    """Add each error to its field, or to the whole form if the form has no such field."""
     for each in field_errors(error):
         form.add_error(*placed(form, each))
 
 
 def placed(form: forms.BaseForm, error: FieldError) -> tuple[str | None, str]:
-    """Return the form field of an error and its message, which names the setting inside a JSON field."""
-    # An error without a path is about the name: that it is unique is the only rule about whole objects.
+    """Return the form field of an error (None for the whole form) and the message to show.
+
+    For an error inside a JSON field, the message names the setting.
+    """
+    # An error without a path concerns the name: the only rule for whole objects is that names are unique.
     head, *inner = error.path or ("name",)
     if head not in form.fields:
         return None, str(error)

@@ -11,7 +11,10 @@ from django.http import HttpRequest
 
 @dataclass(frozen=True)
 class Initiator:
-    """Who or what asked for a change. Stored as text, so that it outlives the user, token or schedule."""
+    """Who or what asked for a change.
+
+    Activities store these values as text, so that they outlive the user, token or schedule.
+    """
 
     type: str
     id: str
@@ -31,12 +34,15 @@ class Initiator:
 
     @classmethod
     def command(cls, name: str) -> Initiator:
-        """Return the initiator for a command, with the operating system user who runs it."""
+        """Return the initiator for a command, which also names the operating system user who runs it."""
         return cls.system(f"{name} ({_shell_user()})")
 
 
 def _shell_user() -> str:
-    """Return the operating system user. Environment variables are not used, as they can have any value."""
+    """Return the name of the operating system user.
+
+    Environment variables are not used, because a user can set them to any value.
+    """
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container may use an id without a name

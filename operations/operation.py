@@ -71,7 +71,10 @@ class Operation(ABC, Generic[M]):
         return ""
 
     def ask(self, targets: Sequence[M], asked: QueryDict, given: QueryDict | None = None) -> forms.Form:
-        """Build the form of the confirmation page from its query and the submitted answers, if any."""
+        """Build the form of the confirmation page.
+
+        `asked` has the query parameters of the page. `given` has the submitted answers, if there are any.
+        """
         return self.form(given)
 
     def about(self, target: M) -> str:
@@ -79,7 +82,7 @@ class Operation(ABC, Generic[M]):
         return ""
 
     def applies(self, target: M) -> bool:
-        """Return whether to show the button; `perform` checks again."""
+        """Return whether to show the button for this target; `perform` checks again."""
         return True
 
     def is_allowed(self, request: HttpRequest) -> bool:
@@ -90,7 +93,7 @@ _offered: dict[str, list[Operation[Any]]] = {}
 
 
 def offer(model: type[Model], *operations: Operation[Any], first: bool = False) -> None:
-    """Offer operations on rows of a model, after those of other apps, or before them if `first` is set."""
+    """Register operations on rows of a model, after the known operations or, with `first`, before them."""
     known = _offered.setdefault(model._meta.label, [])
     known[0 if first else len(known) :] = [*operations, *(known if first else ())]
 
@@ -109,7 +112,10 @@ def load_operations() -> None:
 def perform_each(
     request: HttpRequest, operation: Operation[Any], targets: Sequence[Model], form: forms.Form
 ) -> list[Done] | None:
-    """Perform the operation on each target, with a message for each; return None if an answer is invalid."""
+    """Perform the operation on each target, and show a message about each.
+
+    Return the results of the operations that were not declined, or None if an answer is invalid.
+    """
     assert request.user.is_authenticated
     by, now, done = Initiator.user(request.user), clock.now(), []
     for target in targets:
@@ -127,7 +133,7 @@ def perform_each(
 
 
 def answers_of(request: HttpRequest) -> str:
-    """Encode the answers so that they can be compared with those given for the dry run."""
+    """Encode the submitted answers, so that they can be compared with the answers given for the dry run."""
     return urlencode(
         sorted((n, v) for n, v in request.POST.items() if n not in ("csrfmiddlewaretoken", "rehearsed"))
     )

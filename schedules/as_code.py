@@ -1,6 +1,6 @@
-"""Schedules, calendars and task templates as a YAML file that people can review.
+"""The YAML files with schedules, calendars and task templates, and the functions that write them.
 
-The file contains definitions only: no counters, past times or pauses.
+The files contain definitions only: no counters, past times or pauses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .spec.exclusions import calendar_items
 from .spec.wording import listed
 
 VERSION = 1
-# The permissions to read calendars and templates, which schedules share.
+# The permissions that reading calendars and templates requires, by section of the file.
 TO_READ = {"calendars": "schedules.view_sharedcalendar", "templates": "schedules.view_tasktemplate"}
 CHUNK = 500
 FROM_THE_START = re.compile(r"@@ -[01]\b")
@@ -56,7 +56,12 @@ class Selection:
 
 
 def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
-    """Select open schedules by name and tag, with the calendars and templates they use; by default, all."""
+    """Return the open schedules with these names and all of these tags, and what they use.
+
+    The calendars and templates that the schedules use are included. Without names and tags, return all open
+    schedules, all calendars, and all templates that are active or in use. Raise Refused if a name is unknown
+    or if no schedule has the tags.
+    """
     schedules = Schedule.objects.open().tagged(*tags)
     within = f" with the tag {listed([f'“{tag}”' for tag in tags])}" if tags else ""
     known = {name.lower(): (pk, name) for pk, name in schedules.values_list("pk", "name")}
@@ -76,7 +81,7 @@ def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
 
 
 def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
-    """Read schedules with their steps. Read a schedule again if it was edited between the queries."""
+    """Return the schedules with their steps; read those again that were edited between the queries."""
     found: dict[int, Schedule] = {}
     moved = schedules
     while rows := {row.pk: row for row in moved.prefetch_related("steps").iterator(chunk_size=CHUNK)}:
@@ -87,17 +92,17 @@ def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
 
 
 def needed_to_read(content: Mapping[str, Any]) -> list[str]:
-    """Return the permissions needed to read this content, in addition to the one to view schedules."""
+    """Return the permissions that reading this content requires, besides the one to view schedules."""
     return [permission for title, permission in TO_READ.items() if title in content]
 
 
 def written(chosen: Selection) -> str:
-    """Return the text of a file. The same definitions give the same text on every database."""
+    """Return the selection as the text of a file; equal definitions give equal text on every database."""
     return as_yaml(document(chosen))
 
 
 def document(chosen: Selection) -> dict[str, Any]:
-    """Return the content of a file."""
+    """Return the selection as the content of a file, before it is converted to YAML."""
     calendars = [calendar_entry(each.name, each.definition()) for each in _by_name(chosen.calendars)]
     templates = [template_entry(each.name, each.definition()) for each in _by_name(chosen.templates)]
     shared = {"calendars": calendars, "templates": templates}
@@ -119,7 +124,7 @@ def as_yaml(document: Mapping[str, Any]) -> str:
 
 
 def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a definition as it is written in a file: in a fixed order, without default values."""
+    """Return a schedule's definition as it is written in a file: in a fixed order, without default values."""
     spec, steps = canonical_spec(definition["spec"]), definition["steps"]
     values = {
         **definition,
@@ -133,7 +138,8 @@ def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
 def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
     """Return a step as it is written in a file.
 
-    One of several steps always states its index, because a list alone would suggest an order.
+    If a schedule has several steps, each is written with its index, because a list without indexes would
+    suggest that the steps run in that order.
     """
     always = () if alone else ("index",)
     if "template" in step:
@@ -147,7 +153,7 @@ def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
 
 
 def _templated_entry(step: Mapping[str, Any], always: Sequence[str]) -> dict[str, Any]:
-    """Return every field that the step sets, even to a default, because the template may differ from it."""
+    """Return all fields that the step sets, even to a default value: its template may have another value."""
     values = {name: _sorted(step[name]) for name in ("index", "name", "template", *STEP) if name in step}
     is_usual = _is_default(STEP["index"], values["index"]) and "index" not in always
     return _without(values, "index") if is_usual else values
@@ -170,7 +176,7 @@ def calendar_entry(name: str, definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical_spec(spec: object) -> dict[str, object] | None:
-    """Return the spec as it is stored, or None if it is invalid."""
+    """Return the spec in the canonical form in which it is stored, or None if it is invalid."""
     try:
         return _parsed(spec).as_json()
     except SpecError:
@@ -194,7 +200,7 @@ def canonical_exclusions(excluded: object) -> list[object] | None:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the differences between two definitions as lines that are marked with a space, - or +."""
+    """Yield the differences between two definitions as lines that begin with a space, - or +."""
     for change in compare(before, after):
         old, new = _lines(change.before, change.after), _lines(change.after, change.before)
         yield f"  {change.path}:"
@@ -206,7 +212,10 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def _lines(value: Any, other: Any) -> list[str]:
-    """Return a text as lines, and any other value as lines of YAML. A missing value has no lines."""
+    """Return the lines of a string, or of any other value as YAML.
+
+    None stands for a missing value, which has no lines. If `other` is a number, None is a stored null.
+    """
     match value:
         case None:
             return ["null"] if isinstance(other, int) else []
@@ -251,7 +260,7 @@ def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _sorted(value: Any) -> Any:
-    """Sort keys at all levels, because PostgreSQL does not keep their order."""
+    """Return a value with its keys sorted at all levels, because PostgreSQL does not keep their order."""
     match value:
         case dict():
             return {key: _sorted(value[key]) for key in sorted(value)}

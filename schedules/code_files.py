@@ -1,4 +1,4 @@
-"""Reads files with schedules, calendars and templates; checks types, and keeps the position of each value."""
+"""Reads import files: checks the types of the values, and keeps their positions for error messages."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .spec.wording import shown
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_ENTRIES = 5_000
-# Fields that only a new schedule takes from a file; later they are state.
+# Fields that an import sets only when it creates a schedule; later they belong to the schedule's state.
 WHEN_NEW: Shape = {"paused": models.BooleanField()} | dict(shape_of(Schedule, ["remaining"]))
-# The kind of problem: an error, a missing permission, or a change in the meantime.
+# The kind of problem: an error in the file, a missing permission, or an object that has just changed.
 Code = Literal["invalid", "forbidden", "changed"]
 PLAIN: dict[str, Shape] = {"calendar": CALENDAR, "template": TEMPLATE}
 REFERENCE: Shape = {"template": models.CharField(null=True)}
 
 
 class Problem(NamedTuple):
-    """An error in a file, with its line for people and its path for programs."""
+    """A problem with a file: its line, for people, and the path of the value, for programs."""
 
     file: str
     line: int
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A calendar, template or schedule in a file: its values and where they are."""
+    """A calendar, template or schedule in a file: its values and their positions."""
 
     kind: str
     name: str
@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Return the key that identifies the entry; names are compared without case, as in the database."""
+        """Return the name in lower case, which identifies the entry, as names do in the database."""
         return unicodedata.normalize("NFC", self.name.strip()).lower()
 
     @property
@@ -69,7 +69,7 @@ class Entry:
         return Problem(self.file, node.line, f"{self.kind} “{self.name}”: {words}", node.path, code)
 
     def problems(self, error: ValidationError, *, code: Code = "invalid") -> list[Problem]:
-        """Return the errors that a model raised as problems, each with its place in the file."""
+        """Return the errors of a model as problems, each with its line in the file."""
         return [self._placed(each.path or ("name",), each.message, code) for each in field_errors(error)]
 
     def _placed(self, path: Path, message: str, code: Code) -> Problem:
@@ -128,7 +128,7 @@ class Library:
 
 @dataclass(frozen=True)
 class _Part:
-    """An object in a file that is being read as an entry."""
+    """An object in a file: the whole document, an entry or a step."""
 
     file: str
     node: Node
@@ -140,7 +140,7 @@ class _Part:
         return isinstance(self.node.value, dict)
 
     def entry(self, kind: str) -> Entry | None:
-        """Return the entry, or None if it cannot be identified."""
+        """Return the entry, or None if its name or its steps cannot be read."""
         name = self.node.inside("name").value if self.is_object else None
         if not isinstance(name, str) or not name.strip():
             self.complain(f"each {kind} needs its keys, beginning with a name: - name: …")
@@ -153,7 +153,7 @@ class _Part:
         return None if steps is None else Entry(kind, name, given, steps, self.file, self.node)
 
     def given(self, shape: Shape, *others: str) -> dict[str, Any]:
-        """Return the values that have the right type, and report the others."""
+        """Return the values of the right type; report other values and unknown keys as problems."""
         self.refuse_unknown([*shape, *others])
         known: dict[str, Node] = {key: node for key, node in self.node.value.items() if key in shape}
         values = {key: node.plain() for key, node in known.items()}
@@ -226,7 +226,7 @@ def _advice(key: str, known: Sequence[str]) -> str:
 
 
 def _mentioned(node: Node, text: str) -> Node | None:
-    """Return the node of the first key or text that a message mentions."""
+    """Return the node of the first key or string that an error message mentions, or None."""
     if isinstance(node.value, str):
         return node if shown(node.value) in text else None
     for key, inner in _inside(node):

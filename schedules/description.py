@@ -112,7 +112,7 @@ class Description:
 
 
 def describe(schedule: Schedule, *, now: datetime) -> Description:
-    """Describe a schedule with few queries, however long its history is."""
+    """Return the overview of a schedule; the number of queries does not grow with its history."""
     waiting = _waiting(schedule)
     return Description(
         name=schedule.name,
@@ -138,7 +138,11 @@ def describe(schedule: Schedule, *, now: datetime) -> Description:
 
 
 def state_of(schedule: Schedule) -> str:
-    """Return active, paused, closed, broken, ended (no times or runs are left) or by hand."""
+    """Return the state of a schedule: active, paused, closed, broken, ended or by hand.
+
+    “Ended” means that no times or runs are left. “By hand” means that the schedule has neither rules nor
+    topics.
+    """
     if schedule.status == Schedule.Status.CLOSED:
         return "closed"
     try:
@@ -169,7 +173,7 @@ def _pause(schedule: Schedule) -> Pause:
 
 
 def _waiting(schedule: Schedule) -> dict[int | None, int]:
-    """Count waiting occurrences by backfill."""
+    """Return the number of pending occurrences by backfill id, or by None for those without a backfill."""
     pending = schedule.occurrences.pending().order_by()
     return dict(pending.values_list("backfill").annotate(Count("pk")))
 
@@ -230,7 +234,7 @@ def _upcoming(schedule: Schedule, now: datetime) -> list[Upcoming]:
 
 
 def _backfills(schedule: Schedule, waiting: Mapping[int | None, int]) -> list[BackfillProgress]:
-    """Return the backfills that are open, or done except for occurrences that still wait."""
+    """Return the backfills that are open or still have pending occurrences."""
     unfinished = Q(status=Backfill.Status.OPEN) | Q(pk__in=[pk for pk in waiting if pk is not None])
     return [
         BackfillProgress(
@@ -265,7 +269,7 @@ def _json(value: Any) -> Any:
 
 
 class Time(NamedTuple):
-    """An upcoming time; `starts` includes jitter, `left_out_by` names who asked to skip it."""
+    """An upcoming time. `starts` is the time with jitter; `left_out_by` is who asked to skip this time."""
 
     at: datetime
     name: str
@@ -277,7 +281,7 @@ class Time(NamedTuple):
 
 
 def coming(schedule: Schedule, upcoming: Sequence[Upcoming]) -> list[Time]:
-    """Return the upcoming times, including those to be skipped."""
+    """Return the upcoming times in order, including those that will be skipped."""
     return sorted([*_occurring(schedule, upcoming), *_left_out(schedule)])
 
 

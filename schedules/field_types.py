@@ -1,4 +1,4 @@
-"""Checks that values have the type of their field. Django accepts "3" and true as numbers, and infinity."""
+"""Strict type checks for model fields. Django's own checks accept "3", true and infinity as numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .spec.wording import shown
 
 
 class StrictlyTyped(models.Model):
-    """A model that refuses values of the wrong type. Forms convert their values first; programs might not."""
+    """A model that refuses values of the wrong type: unlike forms, programs do not convert what they pass."""
 
     class Meta:
         abstract = True
@@ -38,9 +38,9 @@ class StrictlyTyped(models.Model):
 
 
 def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
-    """Return why a value has the wrong type, or an empty text.
+    """Return why a value does not have the type of its field, or an empty string if it does.
 
-    The model checks the content of a JSON field; only its depth is checked here.
+    Of the value of a JSON field, only the depth is checked here; its model checks the content.
     """
     if value is None and not isinstance(field, models.JSONField):
         return "" if field.null or field.primary_key else "This field cannot be null."

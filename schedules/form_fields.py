@@ -31,7 +31,7 @@ def code_lines(rows: int) -> forms.Textarea:
 
 
 class Lines(forms.CharField):
-    """A text area with one rule per line, which grows with its content."""
+    """A text area with one entry per line; `grow` fits its height to its content."""
 
     def __init__(self, *, rows: int = 2, **kwargs: Any) -> None:
         super().__init__(required=False, widget=code_lines(rows), **kwargs)
@@ -42,7 +42,7 @@ class Lines(forms.CharField):
 
 
 class Words(Lines):
-    """A list of texts, one per line."""
+    """A list of strings, typed one per line."""
 
     def prepare_value(self, value: Any) -> Any:
         return "\n".join(map(str, value)) if isinstance(value, list) else value
@@ -52,11 +52,11 @@ class Words(Lines):
         return [word.strip() for word in words if word.strip()]
 
     def run_validators(self, value: Any) -> None:
-        """Skip the validators of CharField, which expect text."""
+        """Skip the validators of CharField, which expect a string, not parsed values."""
 
 
 class Seconds(forms.IntegerField):
-    """A duration, shown in a form such as 1h30m."""
+    """A duration in seconds, which is shown and typed in a form such as 1h30m."""
 
     def __init__(self, **kwargs: Any) -> None:
         wrong = "Enter a duration such as 90s, 15m, 1h30m or 2d, or a whole number of seconds."
@@ -71,7 +71,7 @@ class Seconds(forms.IntegerField):
 
 
 class WallTime(forms.Field):
-    """A time as it was typed. Without a UTC offset, it is read later, in the time zone it is meant for."""
+    """A time as typed. Without a UTC offset it stays naive, and the caller chooses the time zone."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
 
@@ -99,7 +99,7 @@ class Tags(forms.Field):
 
 
 class Memo(forms.Field):
-    """Names and texts, one pair per line, with quotation marks around text with special characters."""
+    """Names and their text, typed as one “name: text” per line, with quotes around special characters."""
 
     widget = code_lines(3)
 
@@ -127,7 +127,7 @@ class Memo(forms.Field):
 
 
 class JSONText(forms.CharField):
-    """An object of settings. While it is not valid JSON, it is shown as it was typed."""
+    """A JSON object of settings. Text that is not valid JSON is shown again as it was typed."""
 
     widget = forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField code", "spellcheck": "false"})
 
@@ -142,7 +142,7 @@ class JSONText(forms.CharField):
         return _loaded(value) if value.strip() else {}
 
     def run_validators(self, value: Any) -> None:
-        """Skip the validators of CharField, which expect text."""
+        """Skip the validators of CharField, which expect a string, not parsed values."""
 
 
 def _loaded(text: str) -> Any:

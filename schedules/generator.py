@@ -1,4 +1,4 @@
-"""Turns nominal times into occurrences, each exactly once: the cursor moves in the same transaction."""
+"""Turns each nominal time into exactly one occurrence: the cursor moves in the same transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def fill(now: datetime) -> None:
-    """Set the first `next_run_at` of new schedules; leave those that already have one unchanged."""
+    """Set the cursor and the first `next_run_at` of schedules that do not have a cursor yet."""
     while schedules := list(Schedule.objects.open().unfilled()[:SCHEDULES_PER_PASS]):
         for schedule in schedules:
             try:
@@ -42,9 +42,9 @@ def fill(now: datetime) -> None:
 
 
 def generate(now: datetime) -> None:
-    """Generate all nominal times up to `now`, in passes; the rest follows in the next tick.
+    """Generate nominal times up to `now` in a few passes; the next tick generates the rest.
 
-    Recorded times start between ticks, so that schedules that are far behind do not delay the others.
+    Occurrences start between ticks, so schedules that are far behind do not delay the others.
     """
     size = SCHEDULES_PER_PASS
     for _ in range(PASSES_PER_TICK):
@@ -53,14 +53,14 @@ def generate(now: datetime) -> None:
         done = _generate_some(now, size)
         if not done:
             return
-        # Take no more schedules than a pass can handle: only few if each has missed many times.
+        # A pass handles only few schedules if each has missed many times: take at most twice as many next.
         size = min(2 * done, SCHEDULES_PER_PASS)
     if Schedule.objects.due(now).exists():
         wake("jim_schedules")
 
 
 def backfill(now: datetime) -> None:
-    """Generate a slice of each open backfill that has room, without delaying due times for long."""
+    """Generate a slice of each open backfill that has room, for a limited time per tick."""
     due = Backfill.objects.due(now)
     rows = list(due.order_by("slice_at", "pk").only("pk", "schedule")[:BACKFILLS_PER_PASS])
     enough = time.monotonic() + BACKFILL_SECONDS
@@ -108,7 +108,11 @@ def _end_snooze(pk: int, now: datetime) -> None:
 
 
 def _generate_some(now: datetime, size: int) -> int:
-    """Generate one batch; if the database refuses it, try each schedule and mark the bad one."""
+    """Generate one batch, and return the number of schedules that were handled.
+
+    If the database refuses the batch, generate its schedules one by one, and mark those that are refused as
+    broken.
+    """
     try:
         with transaction.atomic():
             return _generate_batch(_least_behind_first(now), size, now)
@@ -121,7 +125,7 @@ def _generate_some(now: datetime, size: int) -> int:
 
 
 def _least_behind_first(now: datetime) -> ScheduleQuerySet:
-    """Sort schedules so that punctual ones do not wait for those that missed thousands of times."""
+    """Return the due schedules, the least late first, so that punctual ones do not wait for the others."""
     return Schedule.objects.due(now).order_by("-next_run_at")
 
 

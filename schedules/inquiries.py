@@ -1,4 +1,4 @@
-"""Forms and comparisons for the pages that explain a time and show revisions."""
+"""Helpers for the pages that explain a time, compare revisions, or list the uses of a template."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WhyForm(forms.Form):
 
     @classmethod
     def asked(cls, request: HttpRequest, schedule: Schedule) -> WhyForm:
-        """Return the form for a request; a time from a link is converted to the schedule's time zone."""
+        """Return the form for a request; a time with a UTC offset is converted to the schedule's zone."""
         form = cls(request.GET if "at" in request.GET else None)
         form.fields["at"].help_text = f"In the time zone {schedule.zone}."
         at = form.cleaned_data["at"] if form.is_valid() else None
@@ -39,7 +39,7 @@ class WhyForm(forms.Form):
 
 
 def comparison(revisions: Revisions, request: HttpRequest) -> dict[str, Any]:
-    """Compare the two requested revisions; by default, the two newest."""
+    """Return the template context that compares the two requested revisions, or else the newest two."""
     newest = len(revisions)
     after = _number(request.GET.get("to"), among=newest) or newest
     before = _number(request.GET.get("from"), among=newest) or max(after - 1, 1)
@@ -73,7 +73,10 @@ def _revision(revisions: Revisions, number: int) -> Revision:
 
 
 def uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
-    """Return the first steps of open schedules that use the template, one more than is shown."""
+    """Return the first steps of open schedules that use the template, each with its overrides in words.
+
+    There is one more than a page shows, which tells the page that the list is cut.
+    """
     steps = template.steps.exclude(schedule__status="closed").select_related("schedule")
     ordered = steps.order_by(Lower("schedule__name"), "index", "pk")
     return [(step, _own_words(step)) for step in ordered[: USERS_SHOWN + 1]]

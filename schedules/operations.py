@@ -66,7 +66,8 @@ class ResumeForm(forms.Form):
 
 
 class SkipForm(forms.Form):
-    # Without tokens, a form that is sent twice or after another change would skip a time it did not show.
+    # Without tokens, a form that is sent twice, or after another change, would skip a time that it did not
+    # show.
     tokens = forms.RegexField(r"^[0-9]{1,18}:[0-9]{1,9}(,[0-9]{1,18}:[0-9]{1,9})*$", widget=forms.HiddenInput)
 
 
@@ -273,7 +274,10 @@ def clock_of(schedules: Sequence[Schedule]) -> str:
 
 
 def instant(schedule: Schedule, typed: datetime, *, fold: int = 0) -> datetime:
-    """Read a typed time in the schedule's time zone; `fold` chooses between two equal clock times."""
+    """Return a typed time as an instant; without a UTC offset, it is in the schedule's time zone.
+
+    If a clock time occurs twice because the clocks go back, `fold` chooses between the two.
+    """
     return typed if typed.tzinfo else typed.replace(tzinfo=schedule.zone, fold=fold).astimezone(UTC)
 
 
@@ -285,7 +289,7 @@ def _range_of(schedule: Schedule, answers: dict[str, Any]) -> dict[str, datetime
 
 
 def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
-    """Return the skips that can be undone, in the time zone of each schedule."""
+    """Return the skips that can be undone: each time as it is stored, and in its schedule's time zone."""
     times = {name: schedule for schedule in schedules for name in schedule.skips}
     return {
         name: f"{on_the_clock(datetime.fromisoformat(name), times[name].zone)} {times[name].zone}"
@@ -297,7 +301,7 @@ class Removal(Operation[Any]):
     """An operation that deletes an object with its `remove` method."""
 
     name, label, is_final = "delete", "Delete", True
-    # The page to show next, because a deleted object has none.
+    # The URL name of the page to show next; if empty, the list in the admin is shown.
     list_name: ClassVar = ""
 
     def perform(self, target: Any, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
@@ -325,7 +329,10 @@ class CancelBackfill(Operation[Backfill]):
     )
 
     def applies(self, backfill: Backfill) -> bool:
-        """Return whether anything can be cancelled; pages have already counted the waiting occurrences."""
+        """Return whether the backfill is open or has pending occurrences.
+
+        Lists have already counted these occurrences, in the annotation `waiting`.
+        """
         if backfill.status == Backfill.Status.OPEN:
             return True
         waiting: int | None = getattr(backfill, "waiting", None)

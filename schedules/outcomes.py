@@ -55,7 +55,7 @@ class LocalTime:
 
 
 class Run(Protocol):
-    """The part of an execution that sentences use. Its model belongs to another app."""
+    """The fields of an execution that the sentences use; the model of executions is in another app."""
 
     pk: Any
     status: str
@@ -93,14 +93,14 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
 
 
 def in_the_way(occurrence: Occurrence, running: int | None) -> int | None:
-    """Return the execution that blocked the occurrence, or the one `running` now if it still waits."""
+    """Return the id of the execution that blocked the occurrence; while it waits, that of the running one."""
     if occurrence.status == Occurrence.Status.PENDING:
         return running if occurrence.due_at is None else None
     return None if occurrence.status == Occurrence.Status.STARTED else occurrence.blocked_by
 
 
 def reason_in_short(occurrence: Occurrence, *, now: datetime, running: int | None = None) -> str:
-    """Return the reason as lists show it; they link to the blocking execution separately."""
+    """Return the reason in a few words for a list, which links to the blocking execution separately."""
     if occurrence.status != Occurrence.Status.PENDING:
         is_blocked = occurrence.reason == "overlap"
         return (
@@ -126,7 +126,7 @@ def paused_words(schedule: Schedule, local: LocalTime) -> str:
 
 
 def pausing(schedule: Schedule) -> Activity | None:
-    """Return the record of the change that paused the schedule."""
+    """Return the activity that paused the schedule, which can be its creation."""
     return records_of(schedule).filter(operation__in=("pause", "create")).order_by("-pk").first()
 
 
@@ -240,8 +240,8 @@ def _successor(occurrence: Occurrence, local: LocalTime) -> str:
 def _successor_time(occurrence: Occurrence) -> datetime | None:
     """Return the next time of the same kind that was not superseded together with the occurrence.
 
-    It is near, because at most as many times as can wait are superseded together. Keys end with the time, so
-    an index has them in order.
+    At most a full buffer of times is superseded together, so the search is short. Keys end with the time, so
+    the index of keys is in the order of the times.
     """
     kind = occurrence.key[: occurrence.key.rindex("/") + 1]
     later = occurrence.schedule.occurrences.filter(
@@ -291,7 +291,7 @@ def _cancelled(occurrence: Occurrence, local: LocalTime) -> str:
 
 
 def _record_of(occurrence: Occurrence, operation: str) -> Activity | None:
-    """Return the record of the change that settled the occurrence."""
+    """Return the activity that settled the occurrence, if it was this operation."""
     if occurrence.settled_at is None:
         return None
     rows = records_of(occurrence.schedule).filter(operation=operation, created_at=occurrence.settled_at)

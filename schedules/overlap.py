@@ -1,4 +1,4 @@
-"""Decides which pending occurrences start, according to the overlap policy, with pure functions."""
+"""Pure functions that decide which pending occurrences start, by the overlap policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 ON_TIME_SECONDS = 10
 BACKFILLS_AT_ONCE = 10
 SOURCE_ORDER = {"manual": 0, "event": 1, "auto": 2, "backfill": 3}
-# A newer manual run never replaces an older one.
+# Sources of which a newer occurrence can replace an older one. Manual runs are never replaced.
 REPLACEABLE = ("event", "auto", "backfill")
 MISSED = "later than the catch-up window"
 
@@ -91,14 +91,15 @@ def is_missed(planned_at: datetime, missed_before: datetime | None) -> bool:
 
 
 class _Room:
-    """The running executions, and the decisions made so far."""
+    """The running executions, the number of runs left, and the decisions made so far."""
 
     def __init__(self, running: list[Running], remaining: int | None) -> None:
         self.running = running
         self.remaining = remaining
         self.started: list[Pending] = []
         self.kept: dict[str, int] = {}
-        # True while an occurrence waits for others to stop: one that starts now would be stopped next.
+        # True if an occurrence cancels the running executions: an execution that starts now would be
+        # cancelled next.
         self.is_clearing = False
         self.decision = Decision()
 
@@ -140,7 +141,7 @@ class _Room:
         return bool(self.running or self.started)
 
     def _policy(self, occurrence: Pending) -> str:
-        """Return the policy that applies; a regular time waits for backfills instead of being skipped."""
+        """Return the policy that applies: an automatic time is not skipped if only backfills are running."""
         if occurrence.policy != "skip" or occurrence.source != "auto" or not self._is_occupied:
             return occurrence.policy
         others: list[Running | Pending] = [*self.running, *self.started]
@@ -164,7 +165,7 @@ class _Room:
             self._start(occurrence)
 
     def _start_or_replace(self, occurrence: Pending) -> None:
-        """Start the occurrence, or let it wait and replace an earlier one of the same source."""
+        """Start the occurrence, or let it wait in place of an earlier one from the same source."""
         if not self._is_occupied:
             self._start(occurrence)
             return

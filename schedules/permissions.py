@@ -16,12 +16,12 @@ RUN = "schedules.run_schedule"
 CLOSE = "schedules.delete_schedule"
 DEFINE_CODE = "schedules.define_code"
 MOST_NAMED = 5
-# Whether a person or token has a permission.
+# A function that returns whether a person or token has a permission.
 May = Callable[[str], bool]
 
 
 def anything(permission: str) -> bool:
-    """Allow everything: for JIM itself and for its shell."""
+    """Return True for any permission, which is meant for JIM itself and for its shell."""
     return True
 
 
@@ -30,7 +30,7 @@ def lacking(
 ) -> dict[str, list[str]]:
     """Return each missing permission with the names of the steps in `after` that need it.
 
-    Steps that are unchanged from `before` need none.
+    Steps that are unchanged from `before` need no permission.
     """
     known, found = {_exactly(step) for step in before}, defaultdict[str, list[str]](list)
     for step in after:
@@ -51,7 +51,7 @@ class NotYours(ValidationError):
 
     @property
     def named(self) -> str:
-        """Name the first steps and count the others."""
+        """Return the names of the first steps, and the number of the others."""
         told = ", ".join(f"“{name}”" for name in self.names[:MOST_NAMED])
         rest = len(self.names) - MOST_NAMED
         return f"{told} and {rest:,} more" if rest > 0 else told
@@ -60,7 +60,7 @@ class NotYours(ValidationError):
 def check_writer(
     after: Sequence[Mapping[str, Any]], may: May, *, before: Sequence[Mapping[str, Any]] = ()
 ) -> None:
-    """Raise NotYours if steps in `after` that were not in `before` need a permission their writer lacks."""
+    """Raise NotYours if a step that is new or changed in `after` needs a permission that its writer lacks."""
     if may is anything:
         return
     for permission, names in lacking(before, after, may).items():
@@ -80,7 +80,7 @@ def needed_by(step: Mapping[str, Any]) -> list[str]:
 
 
 def needs_code(step: Mapping[str, Any]) -> bool:
-    """Return whether a step needs the permission for code; a step that uses a secret could reveal it."""
+    """Return whether writing a step needs the permission for code: because it runs code or uses a secret."""
     kind = step_types.get(step["step_type"])
     is_code = kind is None or kind.needs_code_permission
     return is_code or any(ref.kind == "secret" for ref in found(step["config"]))

@@ -73,17 +73,17 @@ def has_placeholders(value: object) -> bool:
 
 
 def references(value: object) -> list[Reference]:
-    """Return each reference once, in order; raise PlaceholderError if one cannot be read."""
+    """Return each reference in a value once, in order; raise PlaceholderError if one cannot be read."""
     if not has_placeholders(value):
         return []
     return list(dict.fromkeys(_references(value)))
 
 
 def fill(value: Any, values: Mapping[str, Any]) -> Any:
-    """Fill in the placeholders of a value; `values` has a value for the text of each reference.
+    """Return a value with its placeholders filled in; `values` has a value for the text of each reference.
 
-    A text that is a single placeholder is replaced by the value itself. Inside longer text, text is inserted
-    as it is, null as nothing, and any other value as JSON. Inserted text is not searched for placeholders.
+    A string that is a single placeholder becomes the value itself. In a longer string, strings are inserted
+    as they are, null as nothing, and other values as JSON. Inserted text is not searched for placeholders.
     """
     if isinstance(value, str):
         return _fill_text(value, values) if has_placeholders(value) else value
@@ -95,14 +95,14 @@ def fill(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def written(value: object) -> str:
-    """Return a value as it is written inside other text."""
+    """Return a value as text, for insertion into a longer string."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def as_filled(value: Any) -> Any:
-    """Mark all texts inside a value as filled in."""
+    """Return a value with all strings inside it marked as filled in."""
     if not has_placeholders(value):
         return value
     if isinstance(value, str):
@@ -119,7 +119,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def pieces(text: str) -> Iterator[str | Reference]:
-    """Yield texts and references in order; raise PlaceholderError if one cannot be read."""
+    """Yield the plain text and references in a string, in order; raise PlaceholderError for a wrong one."""
     end = 0
     for piece in _PIECE.finditer(text):
         if before := text[end : piece.start()]:
@@ -131,7 +131,7 @@ def pieces(text: str) -> Iterator[str | Reference]:
 
 
 def found(value: object) -> Iterator[Reference]:
-    """Yield all readable references inside a value; ignore the others."""
+    """Yield all readable references inside a value; ignore unreadable ones."""
     inside = [value] if has_placeholders(value) else []
     for each in inside:
         if isinstance(each, str):
@@ -145,7 +145,7 @@ def found(value: object) -> Iterator[Reference]:
 
 @lru_cache(maxsize=4096)
 def reference(body: str) -> Reference:
-    """Parse the text between the braces."""
+    """Return the reference for the text between the braces; raise PlaceholderError if it is wrong."""
     body = body.strip()
     if not _PATH.fullmatch(body):
         raise PlaceholderError(
@@ -256,7 +256,7 @@ def _step(parts: list[str]) -> Reference:
 
 
 def _event(parts: list[str]) -> Reference:
-    """Parse a reference to the event; only its payload has a path."""
+    """Return a reference to an event; only its payload can have a path."""
     if not parts or parts[0] not in OF_EVENT:
         raise PlaceholderError(
             f"“{_path('event', *parts)}” must consist of event. and one of {', '.join(OF_EVENT)}"
@@ -268,7 +268,7 @@ def _event(parts: list[str]) -> Reference:
 
 
 def _name(part: str) -> str:
-    """Normalise a name as steps store it."""
+    """Return a name in the form in which steps store it."""
     return unicodedata.normalize("NFC", part.strip())
 
 

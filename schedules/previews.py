@@ -40,9 +40,10 @@ def preview(
     instead_of: Schedule | None = None,
     effort: Effort | None = None,
 ) -> Preview:
-    """Preview a spec; raise SpecError if it is invalid.
+    """Return a preview of a spec; raise SpecError if it is invalid.
 
-    `instead_of` is the schedule being edited. `seed` is its `jitter_seed`, or the name of a new schedule.
+    `instead_of` is the schedule being edited, if any. `seed` is the `jitter_seed` of that schedule, or the
+    name of a new one.
     """
     effort = effort or Effort()
     parsed = Spec.parse(spec, SharedCalendar.objects.needed_by(spec))
@@ -58,14 +59,17 @@ def preview(
     difference = None
     if instead_of is not None:
         before = _times(instead_of, count, now, effort)
-        # A shortened list does not show which times are removed.
+        # If the effort ran out, the list of times is cut, so a missing time need not be a removed one.
         if not effort.is_spent:
             difference = changed_times(before, [row.at for row in upcoming], count)
     return Preview(parsed.describe(), parsed.time_zone, upcoming, warnings, difference)
 
 
 def changed_times(before: Sequence[datetime], after: Sequence[datetime], count: int) -> Difference:
-    """Compare two lists as far as both are known: a list of `count` times may continue after its last."""
+    """Return the times that are in only one of the lists, as far as both lists are complete.
+
+    A list of `count` times may continue after its last time, so later times of the other list are ignored.
+    """
     ends = [times[-1] for times in (before, after) if len(times) >= count > 0]
     known = min(ends) if ends else None
     old, new = ({at for at in times if known is None or at <= known} for times in (before, after))

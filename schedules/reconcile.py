@@ -47,7 +47,7 @@ class Author:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The changes that were made, or would be made, or the problems that prevent them."""
+    """The changes that were made, or that a dry run would make, and the problems that prevent them."""
 
     changes: list[Change]
     unchanged: int
@@ -55,7 +55,7 @@ class Outcome:
     problems: list[Problem]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the outcome as values for JSON; the lines of a change show its differences."""
+        """Return the outcome as values for JSON; the `lines` of a changed entry show its differences."""
         changes = [
             {
                 "kind": change.entry.kind,
@@ -80,7 +80,10 @@ def reconcile(
     paused: bool = False,
     along: Along = iter,
 ) -> Outcome:
-    """Apply the entries of files. A dry run is rolled back; with `paused`, new schedules start paused."""
+    """Apply the entries of files, all or none, and return the outcome; a dry run is rolled back.
+
+    With `paused`, new schedules start paused. `along` goes through the changes, for example to show progress.
+    """
     calendars, templates = _compared_calendars(library), _compared_templates(library)
     proposed = {change.after["name"]: TaskTemplate(**change.after) for change in templates}
     schedules = _compared_schedules(library, _stored_templates() | proposed, paused=paused)
@@ -100,7 +103,7 @@ def _apply(
     with transaction.atomic():
         problems = _lock(changes)
         for change in () if problems else along(_in_order(changes)):
-            if broken.isdisjoint(change.needs):  # otherwise its errors would only follow from theirs
+            if broken.isdisjoint(change.needs):  # else this would only repeat their errors
                 found = change.attempt(author, now)
                 problems += found
                 broken |= {EntryName(change.entry.kind, change.entry.name)} if found else set()
@@ -110,12 +113,12 @@ def _apply(
 
 
 def _in_order(changes: Sequence[Change]) -> list[Change]:
-    """Sort changes: entries before the schedules that name them, and in the same order in every import."""
+    """Return the changes in a fixed order: calendars and templates before the schedules that use them."""
     return sorted(changes, key=lambda change: (KINDS.index(change.entry.kind), change.entry.key))
 
 
 def _lock(changes: Sequence[Change]) -> list[Problem]:
-    """Lock the rows that will change, schedules last; return a problem for each outdated comparison."""
+    """Lock the rows that will change, schedules last; return a problem for each that changed meanwhile."""
     old = [change for change in changes if not change.is_new]
     needed = {thing for change in changes for thing in change.needs}
     pks = {kind: [change.pk for change in old if change.entry.kind == kind] for kind in KINDS}
@@ -143,7 +146,7 @@ class EntryName(NamedTuple):
 
 @dataclass
 class Change(ABC):
-    """An entry of a file and the object that is stored under its name, if any."""
+    """A possible change: an entry of a file, and the stored object with its name, if there is one."""
 
     entry: Entry
     stored: Any
@@ -271,7 +274,8 @@ class ScheduleChange(Change):
                 may=author.may,
             )
             return
-        # Read again: an edited calendar or template may have changed steps and token.
+        # Read the schedule again: this import may have edited a calendar or template, and so its steps and
+        # token.
         schedule = Schedule.objects.get(pk=self.pk)
         schedule.edit(
             token=schedule.token,
@@ -339,7 +343,7 @@ def _compared_schedules(
 
 
 def _stored(keys: Iterable[str]) -> dict[str, Schedule]:
-    """Return open schedules with their steps, by exact and by lower-case name."""
+    """Return the open schedules with these names, by exact and by lower-case name."""
     wanted = set(keys)
     names = Schedule.objects.open().values_list("pk", "name")
     pks = [pk for pk, name in names if name.lower() in wanted]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ConfigError(ValueError):
-    """An invalid config of a step; `errors` has messages by field."""
+    """The error for an invalid config of a step; `errors` has messages by field."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         self.errors = dict(errors)
@@ -45,7 +45,7 @@ class StepKind(Protocol):
     needs_code_permission: ClassVar[bool]
     # A further permission for writing such a step, if any.
     permission: ClassVar[str]
-    # False: only JIM itself creates such steps.
+    # If False, only JIM itself creates such steps.
     is_offered: ClassVar[bool]
     # Whether each lost attempt is ended in its own transaction.
     is_recovered_individually: ClassVar[bool]
@@ -63,19 +63,19 @@ class StepKind(Protocol):
 
 
 class EventSource(Protocol):
-    """The app that knows topics, whose events start schedules."""
+    """The interface of the app that has the topics whose events start schedules."""
 
     def complaints(self, schedule: Schedule, steps: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return errors of the schedule's topics, given its steps."""
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
-        """Handle a change of topics or state, in the same transaction, with the row locked."""
+        """React to new topics or a new state of a schedule, in the same transaction; its row is locked."""
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """Handle occurrences that were settled. Their schedules are locked."""
+        """React to settled occurrences of these schedules, which the caller has locked."""
 
     def events(self, ids: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
-        """Return events by id: topic, message_id, title and payload, as placeholders use them."""
+        """Return events by id, each with the topic, message_id, title and payload for placeholders."""
 
 
 step_types: dict[str, StepKind] = {}

@@ -23,7 +23,7 @@ LONGEST_SHOWN = 200
 LONGEST_COMPARED = 1_000
 # Calendars and templates are recorded only when they change.
 SHARED = ("calendars", "templates")
-# Fields that can differ while two steps count as the same step.
+# The fields that may differ between two steps that otherwise count as the same step.
 PLACE = ("name", "index")
 
 
@@ -53,15 +53,15 @@ class Revision:
 
 
 class Revisions(Sequence[Revision]):
-    """The revisions of a schedule, newest first, read in pages: slice it or use a paginator."""
+    """The revisions of a schedule, newest first. Read them in pages, with slices or a paginator."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._rows = _changes_of(schedule)
 
     def in_force(self, at: datetime) -> dict[str, Any] | None:
-        """Return the definition that applied to a time; None if none is recorded.
+        """Return the definition that was in force at a time, or None if none is recorded.
 
-        A change applies to the times after it.
+        A change applies only to times after it.
         """
         whole = self._rows.filter(WHOLE)
         before = whole.filter(created_at__lt=at).order_by("-pk").first()
@@ -71,7 +71,7 @@ class Revisions(Sequence[Revision]):
         return None if since is None or since.operation == "create" else _completed(_before(since))
 
     def since(self, activity_id: int, *, most: int) -> list[Revision]:
-        """Return the revisions after an activity."""
+        """Return those of the newest `most` revisions that are newer than an activity."""
         return [revision for revision in self[:most] if revision.activity_id > activity_id]
 
     def creation(self) -> Activity | None:
@@ -116,7 +116,10 @@ class Revisions(Sequence[Revision]):
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Compare two definitions. Steps are matched by name, so a moved step does not count as edited."""
+    """Return the changes between two definitions, with steps matched by name.
+
+    A step that was only moved does not count as edited.
+    """
     changes = _compared("", *_fields(before, after))
     return [*changes, *_compared_steps(_steps(before), _steps(after))]
 
@@ -167,7 +170,7 @@ def _is_whole(row: Activity) -> bool:
 
 
 def _completed(definition: dict[str, Any]) -> dict[str, Any]:
-    """Add the defaults of fields that did not exist when the definition was recorded."""
+    """Return the definition with the defaults of fields that did not exist when it was recorded."""
     if "steps" not in definition:
         return definition
     steps = [
@@ -182,7 +185,7 @@ def _defaults(model: type[Model], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _fields(*definitions: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return definitions without steps, and with only the calendars and templates that both have."""
+    """Return definitions without steps, and with only those calendars and templates that all of them have."""
     fields = [_without(definition, ("steps", *SHARED)) for definition in definitions]
     for kind in SHARED:
         parts = [definition.get(kind, {}) for definition in definitions]
@@ -226,7 +229,7 @@ def _content(step: Mapping[str, Any]) -> str:
 
 
 def _order(steps: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Return the step names by group, in order."""
+    """Return the names of the steps in words, group by group."""
     groups: dict[int, list[str]] = {}
     for name in names:
         groups.setdefault(steps[name].get("index", 0), []).append(f"“{name}”")
@@ -244,7 +247,7 @@ def _compared(path: str, before: Any, after: Any) -> Iterator[Change]:
 
 
 def _compared_lists(path: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
-    """Compare lists so that an inserted or removed entry does not change the others."""
+    """Yield the changes between two lists; an inserted or removed entry does not change the others."""
     if len(before) + len(after) > LONGEST_COMPARED:
         yield from [Change(path, before, after)] if before != after else []
         return

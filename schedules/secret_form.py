@@ -29,7 +29,7 @@ class Concealed(forms.Textarea):
 
 
 def as_meant(value: str) -> str:
-    """Return a value with \\n as line ends, and a single line without the one that people and `echo` add."""
+    """Return a value with \\n as line ends; a single line loses its final line end, which `echo` adds."""
     value = value.replace("\r\n", "\n")
     return value if "\n" in value.rstrip("\n") else value.rstrip("\n")
 

@@ -1,4 +1,4 @@
-"""Filters and orders of schedule lists."""
+"""Filters and sort orders for lists of schedules."""
 
 from __future__ import annotations
 

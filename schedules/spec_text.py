@@ -57,12 +57,12 @@ def from_text(typed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def exclusions_from_text(text: str) -> list[object]:
-    """Read the exclusions of a shared calendar."""
+    """Return the exclusions that are typed for a shared calendar as values for JSON."""
     return _each("excluded", {"excluded": text}, _exclusion)
 
 
 def to_text(spec: object, calendars: Mapping[str, object] = NO_CALENDARS) -> dict[str, str]:
-    """Return the texts of the form, even for a broken spec, so that it can be corrected."""
+    """Return a spec as text by form field, even a broken spec, so that it can be corrected."""
     known = spec if isinstance(spec, Mapping) else {}
     zone, dst = str(known.get("time_zone", Spec.time_zone)), str(known.get("dst", Spec.dst))
     return {
@@ -100,7 +100,7 @@ def _each(name: str, typed: Mapping[str, str], read: Callable[[str, str], object
 
 
 def _json(name: str, line: str) -> object:
-    """Read a line that is written as JSON."""
+    """Return the object in a line that is written as JSON; raise SpecError if it is not valid."""
     try:
         return dict(json.loads(line))
     except (ValueError, TypeError, RecursionError):
@@ -114,7 +114,10 @@ def _interval(line: str) -> object:
 
 
 def _number(text: str) -> str | int:
-    """Read a bare number as seconds. A number that is too long for a duration stays text."""
+    """Return a bare number as an integer, which means seconds; return any other text unchanged.
+
+    A number that is too long for a duration also stays text.
+    """
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
 
 
@@ -214,7 +217,7 @@ def _are_words(values: list[object]) -> bool:
 
 
 def _structured_text(rule: object, default: str = "hour: 0") -> str:
-    """Write a structured rule; `default` stands for a rule whose values are all defaults."""
+    """Return a structured rule as text; `default` is the text for a rule whose values are all defaults."""
     if not isinstance(rule, Mapping) or not all(isinstance(value, str) for value in rule.values()):
         return quoted(rule)
     text = ", ".join(f"{key}: {value}" for key, value in rule.items() if key != "comment") or default
@@ -248,17 +251,17 @@ def _left_out(item: object, calendars: Mapping[str, object]) -> str:
 
 
 def _commented(text: str, item: Mapping[str, Any]) -> str:
-    """Add the comment of an item to its text, quoted, so that it can contain anything."""
+    """Return the text of an item with its comment, which is quoted, so that it can contain anything."""
     return f"{text}, comment: {quoted(item['comment'])}" if "comment" in item else text
 
 
 def _short(moment: str) -> str:
-    """Shorten 2026-12-01T22:00:00 to 2026-12-01 22:00."""
+    """Return a time such as 2026-12-01T22:00:00 in the short form 2026-12-01 22:00."""
     return re.sub(r"^(\S{10})T(\d\d:\d\d):00(?=Z?$)", r"\1 \2", moment)
 
 
 def _bound_text(name: str, spec: Mapping[str, object], zone: str, dst: str) -> str:
-    """Write a bound as a date if that means the same."""
+    """Return a bound as text: only its date, if that means the same."""
     if not spec.get(name):
         return ""
     text = _moment_text(str(spec[name]), zone)
@@ -270,7 +273,7 @@ def _bound_text(name: str, spec: Mapping[str, object], zone: str, dst: str) -> s
 
 
 def _moment_text(rule: str, zone: str) -> str:
-    """Write a time in the schedule's time zone, with the UTC offset, so that it stays the same instant."""
+    """Return a time in the schedule's time zone, with the UTC offset, so that it stays the same instant."""
     try:
         at = datetime.fromisoformat(rule).astimezone(ZoneInfo(zone))
     except (ValueError, KeyError, OSError, OverflowError):
@@ -284,7 +287,7 @@ def quoted(value: object) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Remove quotation marks; text that is not valid JSON stays unchanged."""
+    """Return text without its quotation marks; text that is not valid JSON stays unchanged."""
     text = text.strip()
     try:
         return str(json.loads(text)) if text.startswith('"') else text

@@ -41,7 +41,7 @@ class Undecryptable(VaultError):
 
 @dataclass(frozen=True)
 class Keys:
-    """Encryption keys, newest first: the first encrypts, all of them decrypt."""
+    """Encryption keys, newest first. The first key encrypts; decryption tries all keys."""
 
     texts: tuple[str, ...] = field(repr=False)
     source: str
@@ -50,7 +50,7 @@ class Keys:
         return self._fernet.encrypt(value.encode()).decode()
 
     def decrypt(self, token: str) -> str | None:
-        """Decrypt a token; return None if no key fits."""
+        """Return the decrypted value of a token, or None if no key fits."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -90,7 +90,7 @@ def current() -> Keys:
 
 
 def for_writing(*, may_make_one: bool) -> Keys:
-    """Return keys to encrypt with; create the first one, unless existing secrets need a missing key."""
+    """Return the keys to encrypt with. If there are none, make one if allowed, or raise VaultError."""
     keys = current()
     if keys.texts:
         return keys
@@ -101,7 +101,7 @@ def for_writing(*, may_make_one: bool) -> Keys:
 
 
 def add_key() -> Keys:
-    """Add a new key in front of those in the file."""
+    """Add a new key in front of those in the file, and return all keys."""
     texts = (_new_key(), *current().texts)
     _save(lambda path: private_files.replace(path, _content(*texts)))
     return current()

@@ -56,7 +56,7 @@ class Explanation:
 
 
 def why(schedule: Schedule, at: datetime, *, now: datetime) -> Explanation:
-    """Explain any time. A time without a time zone is read in the schedule's time zone."""
+    """Explain why a schedule did or did not run at a time; a naive time is in the schedule's time zone."""
     if not FIRST.year < at.year < LAST.year:
         known = f"schedules have times from {FIRST.year} to {LAST.year} only"
         return Explanation(at, f"{at:%H:%M:%S} in {at.year}", f"Not a time of this schedule: {known}.")
@@ -119,7 +119,7 @@ class _Question:
         return list(told.order_by("source", "pk")[:MOST_TOLD])
 
     def _ledger_of_second_pass(self) -> list[Occurrence]:
-        """Return the occurrences of the second pass of this clock time, if the clocks went back."""
+        """Return the occurrences of the second pass, if the clocks went back; then explain that pass."""
         if self.wall is None or (second_pass := passes_of(self.wall, self.zone)[1]) == self.at:
             return []
         first_pass, self.at = self.at, second_pass

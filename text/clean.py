@@ -1,4 +1,4 @@
-"""Make text storable: PostgreSQL refuses NUL, and no driver can send a lone surrogate."""
+"""Functions that make text storable. PostgreSQL refuses NUL, and no driver can send a lone surrogate."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def clean_text(text: str) -> str:
 
 
 def search_text(typed: str) -> str:
-    """Clean a search term and shorten it, because SQLite refuses to compare with a text of 50 kB."""
+    """Clean a search term and shorten it, because SQLite refuses search patterns longer than 50 kB."""
     return clean_text(typed).strip()[:LONGEST_SEARCH]
 
 
 def clean_lines(text: str) -> str:
-    """Clean text of several lines, and replace the line ends CR LF that browsers send."""
+    """Clean text of several lines, and replace the line ends CR LF, which browsers send, with LF."""
     return clean_text(text).replace("\r\n", "\n")
 
 
 def clean_json(value: object) -> object:
-    """Clean all text in a JSON value, keys included."""
+    """Clean all strings in a JSON value, including its keys."""
     return map_json(value, lambda leaf: clean_text(leaf) if isinstance(leaf, str) else leaf)
 
 
 def map_json(value: object, change: Callable[[object], object], levels: int = MAX_LEVELS) -> object:
-    """Apply a function to all keys, texts and other leaves of a JSON value.
+    """Apply a function to every key and every leaf of a JSON value, and return the new value.
 
     Raise ValueError if the value is nested too deeply or contains itself.
     """

@@ -1,4 +1,4 @@
-"""Whole numbers in form fields, query parameters, cursors and command-line options."""
+"""Parses whole numbers in form fields, query parameters, cursors and command-line options."""
 
 from __future__ import annotations
 

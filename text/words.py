@@ -1,4 +1,4 @@
-"""States, times, durations and JSON as pages and commands show them."""
+"""Formats states, times, durations and JSON for pages and commands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TONES = {
     ),
     "skipped": ("↷", ("skipped",)),
 }
-# Executions and activities end in different states, which are shown with the same words.
+# The final states of executions and activities have different names, but are shown with the same words.
 LABELS = {
     "complete": "completed",
     "complete_with_warning": "completed with warnings",
@@ -52,14 +52,15 @@ LABELS = {
 }
 TONE_OF = {state: tone for tone, (_, states) in TONES.items() for state in states}
 NOTHING = "\N{EN DASH}"
-# With ten or more of the largest unit, the smaller unit is left out; the exact time is in the tooltip.
+# In relative times, ten or more of the largest unit are shown without the next smaller unit: “9 h 30 min ago”
+# but “10 h ago”. The exact time is in the tooltip.
 TWO_UNITS_BELOW = 10
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @lru_cache(maxsize=256)
 def badge(state: str, like: str = "") -> SafeString:
-    """Show a state as a coloured badge; `like` names another state whose tone to use."""
+    """Return a coloured badge for a state; `like` names another state whose tone is used instead."""
     return format_html(
         '<span class="badge tone-{}"><span aria-hidden="true">{}</span> {}</span>',
         tone(like or state),
@@ -70,7 +71,7 @@ def badge(state: str, like: str = "") -> SafeString:
 
 @lru_cache(maxsize=256)
 def glyph(state: str) -> SafeString:
-    """Show a state as its glyph, with its word as the tooltip and for screen readers."""
+    """Return the glyph of a state, with the state in words as the tooltip and for screen readers."""
     return format_html(
         '<span class="glyph tone-{}" title="{}" role="img" aria-label="{}">{}</span>',
         tone(state),
@@ -89,7 +90,7 @@ def tone(state: str) -> str:
 
 
 def moment(at: datetime | None, *, now: datetime) -> SafeString:
-    """Show how far away a time is, with the exact time as the tooltip."""
+    """Return HTML that says how far away a time is, with the exact time as the tooltip."""
     if at is None:
         return SafeString(NOTHING)
     return format_html(
@@ -130,7 +131,10 @@ def span(length: timedelta | None) -> str:
 
 
 def _words(seconds: float, *, two_units_below: float = inf) -> str:
-    """Add the next smaller unit if the count of the largest one is below `two_units_below`."""
+    """Format a duration in its largest unit.
+
+    Add the next smaller unit if the count of the largest unit is below `two_units_below`.
+    """
     if seconds < 10:
         return f"{seconds:.1f} s"
     counts = []
@@ -148,7 +152,7 @@ def as_json(value: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text with a capital letter at the start and a full stop at the end."""
+    """Capitalise the first letter of a text, and add a full stop unless it ends with `.`, `?` or `!`."""
     text = text.strip()
     text = f"{text[:1].upper()}{text[1:]}"
     return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -76,7 +76,7 @@ def _classes(style: Style) -> str:
 
 
 def _hue(color: Color | None) -> str:
-    """Return the nearest of eight colours that are legible in both themes."""
+    """Return the name of the nearest of eight colours, or an empty string for the default colour."""
     if color is None or color.is_default:
         return ""
     return HUES[(color.downgrade(ColorSystem.STANDARD).number or 0) % 8]

@@ -45,7 +45,7 @@ class Concern:
 
 
 def concerns(request: HttpRequest, *, now: datetime) -> list[Concern]:
-    """Return the problems that this user may see."""
+    """Return the problems that the user may see, at most MOST_OF_A_KIND of each kind."""
     seen = [kind for kind in KINDS if request.user.has_perm(kind.permission)]
     found = together(*(kind.rows(now)[:MOST_OF_A_KIND] for kind in seen))
     return [kind.concern(row, now) for kind, rows in zip(seen, found, strict=True) for row in rows]

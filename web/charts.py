@@ -61,7 +61,7 @@ def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
 
 
 def _height(each: Ran, longest: timedelta) -> int:
-    """Scale by the square root of the duration, so that short bars stay visible beside long ones."""
+    """Return the height of a bar, by the square root of the duration, so that short bars stay visible."""
     if each.duration is None:
         return BAR_HEIGHT
     part = sqrt(each.duration / longest) if longest else 0
@@ -261,7 +261,7 @@ class Plot:
 
 
 def durations(ran: Sequence[Ran]) -> Plot | None:
-    """Plot the durations of executions, newest first in `ran`; return None if no execution has ended yet."""
+    """Plot the durations of the executions in `ran` (newest first); return None if none of them has ended."""
     ended = [(each, each.duration) for each in reversed(ran) if each.duration is not None]
     if not ended:
         return None

@@ -1,4 +1,4 @@
-"""Form fields of the filters above lists: a search text, and a range of times."""
+"""Form fields of the filters above lists: a search field, and a range of times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from text.clean import LONGEST_SEARCH, search_text
 
 
 class SearchField(forms.CharField):
-    """A search field that accepts any text, because a list would ignore invalid text and show all rows."""
+    """A search field that accepts any text. If some text were invalid, the list would show all rows."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(required=False, max_length=LONGEST_SEARCH, **options)
@@ -36,7 +36,7 @@ class _Moment(forms.DateTimeField):
         super().__init__(required=False, widget=widget, validators=[_check_year])
 
     def to_python(self, value: Any) -> datetime | None:
-        """Accept times that are ambiguous or skipped when the clocks change; take the first of two."""
+        """Parse a time, even if it is skipped or occurs twice when the clocks change (then the first one)."""
         try:
             return super().to_python(value)
         except ValidationError as error:

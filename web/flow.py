@@ -113,7 +113,10 @@ def _middle(heights: Sequence[int]) -> float:
 
 
 def _arrow(source: Box, target: Box, height: int) -> str:
-    """Draw from the right edge of a box to the left edge of another; backward arrows pass below all boxes."""
+    """Draw an arrow from the right edge of `source` to the left edge of `target`.
+
+    Backward arrows pass below all boxes.
+    """
     x, y = source.x + BOX_WIDTH + 2, source.y + BOX_HEIGHT // 2
     to_x, to_y = target.x - 3, target.y + BOX_HEIGHT // 2
     head = "m-5 -4l5 4l-5 4"

@@ -19,7 +19,7 @@ AXIS = 20
 ROW = 36
 BAR_TOP, BAR = 18, 14
 NARROWEST = 0.4
-# A narrower bar has its glyph beside it.
+# A bar whose width is below this percentage has its glyph beside it.
 WIDE_ENOUGH = 6.0
 MOST_ROWS = 200
 MOST_TICKS = 5
@@ -102,7 +102,10 @@ class Chart:
 
 
 def chart(attempts: Iterable[Activity], *, start: datetime, now: datetime) -> Chart:
-    """Draw the attempts of all steps. The axis ends at the last end, or at `now` while an attempt is open."""
+    """Draw the attempts of all steps.
+
+    The axis ends when the last attempt ended, or at `now` while an attempt has not ended.
+    """
     steps = _steps(attempts)
     shown = steps[:MOST_ROWS]
     scale = Scale.of([attempt for step in shown for attempt in step], start, now)
@@ -147,7 +150,7 @@ def _steps(attempts: Iterable[Activity]) -> list[list[Activity]]:
 
 
 def _reached(steps: Sequence[Sequence[Activity]], start: datetime) -> dict[int | None, datetime | None]:
-    """Return when the groups before each group had ended, or None if they have not ended yet."""
+    """Return, by step index, when all earlier groups had ended, or None if some have not ended yet."""
     reached: dict[int | None, datetime | None] = {}
     last: datetime | None = start
     for index, group in groupby(steps, key=lambda step: step[0].step_index):
@@ -178,7 +181,7 @@ def _note(step: Sequence[Activity], now: datetime) -> str:
 
 
 def _bar(attempt: Activity, reached: datetime | None, scale: Scale) -> Bar | None:
-    """Draw an attempt; return None if it is only waiting for the groups before it."""
+    """Draw an attempt; return None if the attempt is still waiting for earlier groups to end."""
     if attempt.executed_at is None and attempt.finished_at is None and reached is None:
         return None
     since = max(attempt.created_at, reached) if reached else attempt.created_at

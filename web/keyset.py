@@ -1,4 +1,4 @@
-"""Pages of long lists: the newest rows first, with links to the next page and the first."""
+"""Pages of long lists: the newest rows first, with links to the next page and to the first page."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ OLDER = "before"
 class Pages(Generic[M]):
     rows: list[M]
     older: str = ""
-    """The address of the next page, if there is one."""
+    """The address of the next page; empty if there is none, or if the search stopped early (`further`)."""
     newest: str = ""
-    """The address of the first page, unless this is the first."""
+    """The address of the first page, empty on the first page itself."""
     reached_at: datetime | None = None
     """The time back to which the search went, if it ended before the oldest row."""
     further: str = ""

@@ -17,7 +17,7 @@ class Item(NamedTuple):
     key: str = ""
 
 
-# Label, URL name, permission, and the key that opens the page after “g”.
+# Label, URL name, permission, and the key that opens the page when it is typed after “g”.
 MAIN = (
     ("Schedules", "schedules", "schedules.view_schedule", "s"),
     ("Executions", "executions", "execution.view_execution", "e"),
@@ -34,7 +34,7 @@ MORE = (
     ("API tokens", "tokens", "", ""),
     ("Settings", "settings", "web.view_settings", ""),
 )
-# The lists of pages whose address does not begin with the address of their list.
+# The menu entries of pages whose addresses do not begin with the address of their menu entry.
 KIN = {"backfill": "schedules"} | dict.fromkeys(("run", "topics", "topic", "event"), "workflows")
 
 

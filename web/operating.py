@@ -39,7 +39,7 @@ from .page import form_page, is_htmx
 
 @dataclass(frozen=True)
 class Kind:
-    """A model with operations, and who may see its rows."""
+    """A model with operations, the permission to see its rows, and the rows that a user may see."""
 
     model: type[Model]
     view_permission: str
@@ -61,7 +61,7 @@ def register(
     view_permission: str,
     rows: Callable[[HttpRequest], QuerySet[Any]] | None = None,
 ) -> None:
-    """Offer the operations of a model on pages, for all rows or only for `rows`."""
+    """Offer the operations of a model on pages, for all rows, or only for those that `rows` returns."""
     seen = rows or (lambda request: model._default_manager.all())
     kinds[str(model._meta.model_name)] = Kind(model, view_permission, seen)
 

@@ -50,7 +50,7 @@ class Line(NamedTuple):
 
 
 def output_page(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> dict[str, Any]:
-    """Return the context of the output. The `attempts` must include their last line numbers."""
+    """Return the template context of the output; the attempts must come from `with_last_lines`."""
     form, transcript = _selected(request, attempts)
     to = form.cleaned_data.get("to")
     rows = transcript.lines(to=to)
@@ -70,7 +70,10 @@ def output_page(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool
 
 
 def follow(request: HttpRequest, attempts: Sequence[Any], *, is_final: bool) -> HttpResponse:
-    """Render only the new lines, and a new polling element that replaces the old one."""
+    """Render only the new lines, and a new polling element that replaces the old one.
+
+    Return status 204 if there are no new lines and more may follow.
+    """
     form, transcript = _selected(request, attempts)
     rows = transcript.lines(after=read_cursor(request.GET.get("after", "")))
     if not rows and not is_final:
@@ -127,7 +130,10 @@ def _attempt_name(attempt: Any) -> str:
 
 
 def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str, Any]:
-    """Return a page of items in the order of their attempts, which an index covers for every filter."""
+    """Return the template context of one page of items, ordered by attempt.
+
+    An index covers this order for every filter.
+    """
     outcome = request.GET.get("outcome", "")
     if outcome in ActivityItem.Outcome.values:
         items = items.filter(outcome=outcome)

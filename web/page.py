@@ -47,7 +47,7 @@ STOP_POLLING = 286
 
 
 def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[P]], View[P]]:
-    """Require sign-in and, unless it is empty, `permission`; activate the browser's time zone."""
+    """Decorate a view: require sign-in and `permission` (unless empty), and use the browser's time zone."""
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -73,7 +73,7 @@ def require(request: HttpRequest, permission: str) -> None:
 
 
 def form_page(permission: str) -> Callable[[View[P]], View[P]]:
-    """Guard a view whose form is posted to its own address."""
+    """Decorate a view like `page`, but also accept POST, for a form that is sent to its own address."""
     return page(permission, methods=(*READ, "POST"))
 
 
@@ -82,7 +82,7 @@ def fragment(
 ) -> HttpResponse:
     """Return a polling part of a page, or status 204 while its version has not changed.
 
-    The template repeats `version` in its next request, and stops polling once it is final.
+    The template repeats `version` in its next request, and stops polling once `is_final` is true.
     """
     if not is_final and request.GET.get("version") == version:
         return HttpResponse(status=204)

@@ -84,7 +84,7 @@ def _with_progress(
 
 
 def _execution(schedule: Schedule, ran: Ran) -> Execution:
-    """Build an execution with the displayed fields only; do not save it."""
+    """Build an unsaved execution that has only the displayed fields."""
     is_asked = ran.state == "cancelling"
     return Execution(
         pk=ran.id,

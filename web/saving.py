@@ -48,7 +48,7 @@ class Difference(NamedTuple):
 
 
 class Overtaken(NamedTuple):
-    """A conflict with a version that another user saved first: the change's record and the differences."""
+    """An edit conflict: the record of the change that another user saved first, and the differences."""
 
     change: Activity | None
     differences: list[Difference]

@@ -27,7 +27,10 @@ class TooMany(ValidationError):
 
 
 def checked(request: HttpRequest, username: str, check: Callable[[], Any]) -> Any:
-    """Return the result of `check`, which raises if the password is wrong. Too many guesses are refused."""
+    """Call `check`, which raises ValidationError if the password is wrong, and return its result.
+
+    After too many wrong passwords, raise TooMany without calling `check`.
+    """
     guess, now = Guess.at_password(request, username), clock.now()
     if wait := FailedSignIn.objects.charge(guess, now=now):
         request.too_many = TooMany(wait)  # type: ignore[attr-defined]
@@ -64,7 +67,7 @@ class PasswordForm(PasswordChangeForm):
 
 
 def limits_guesses(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Respond with status 429 after too many guesses, and remember known browsers in a cookie."""
+    """Decorate a view: answer with status 429 after too many guesses, and set a cookie in known browsers."""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

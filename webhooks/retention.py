@@ -12,6 +12,6 @@ from .models import Delivery, Endpoint
 
 
 def prune_deliveries(now: datetime) -> int:
-    """Delete a batch of old deliveries, then removed endpoints that have no deliveries left."""
+    """Delete a batch of old deliveries or, if there are none, of removed endpoints without deliveries."""
     before = now - timedelta(days=settings.JIM_RETENTION_DAYS)
     return Delivery.objects.prune(before=before, limit=BATCH) or Endpoint.objects.prune(limit=BATCH)

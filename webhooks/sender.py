@@ -214,7 +214,10 @@ class Sender:
             self.busy[claimed.endpoint_id] -= 1
 
     def _notice_overdue(self, now: datetime) -> None:
-        """Report overdue schedules if an endpoint wants the event. Without a scheduler, nothing else does."""
+        """Report overdue schedules if an endpoint wants the event.
+
+        Without a scheduler, nothing else would report them.
+        """
         if not self.has_endpoints or time.monotonic() - self.looked_for_overdue <= OVERDUE_LOOK_SECONDS:
             return
         self.looked_for_overdue = time.monotonic()

@@ -381,7 +381,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Event], search_term: str
     ) -> tuple[QuerySet[Event], bool]:
-        """Search by topic and message id, because an index begins with these columns."""
+        """Search for a message id in all topics; naming the topics lets the database use an index."""
         if not search_term:
             return queryset, False
         topics = list(Topic.objects.values_list("pk", flat=True))
@@ -400,7 +400,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
 
     @admin.display(description="message id")
     def id_if_titled(self, event: Event) -> str:
-        """Show the message id unless it is already shown in place of a title."""
+        """Return the message id of an event with a title; an event without one is already shown by its id."""
         return event.message_id if event.title else NOTHING
 
     @admin.display(description="topic")

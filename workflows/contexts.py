@@ -20,7 +20,7 @@ DEFAULT_PEEK_LIMIT = 1_000
 
 
 class PhaseContext:
-    """The parts that all phases share: the time, the handler's state, output and progress."""
+    """The base class for the contexts of all phases, with the time, the handler's state and output."""
 
     phase = ""
 
@@ -77,7 +77,7 @@ class PublishingContext(PhaseContext):
         self.publications: list[Publication] = []
 
     def publish(self, topic: str, message_id: str, payload: Any = None, *, title: str = "") -> None:
-        """Publish an event as soon as the run commits."""
+        """Add an event, which is published when the run commits."""
         if topic not in self._run.handler.publishes:
             declared = ", ".join(self._run.handler.publishes) or "none"
             raise PhaseError(

@@ -76,7 +76,7 @@ def _is_ready(consumer: ConsumerFacts, now: datetime) -> bool:
 
 
 def _order(consumer: ConsumerFacts) -> tuple[float, int]:
-    """Sort by the oldest pending event; consumers without one come last."""
+    """Return the key that sorts consumers by their oldest pending event; consumers without one come last."""
     return consumer.oldest.timestamp() if consumer.oldest else math.inf, consumer.position
 
 

@@ -1,4 +1,4 @@
-"""The base classes of workflows in code, and the checks on them, without a clock or a database."""
+"""The base classes of workflows in code, and checks of their definitions that need no database."""
 
 from __future__ import annotations
 
@@ -102,15 +102,21 @@ class Consumer(Handler):
     def prepare(self, ctx: PrepareContext) -> Prepared | None:
         """Choose the events to reserve, without changing anything.
 
-        If it returns None or reserves nothing, the consumer waits for an event or for `wake_at`.
+        If this method returns None or reserves nothing, the consumer waits for an event or for `wake_at`.
         """
         raise TypeError(f"{type(self).__name__} has no method prepare")
 
     def mutate(self, ctx: MutateContext, prepared: Prepared) -> None:
-        """Make the change outside JIM with at most one `ctx.apply`; not called if nothing was reserved."""
+        """Make the change outside JIM with at most one `ctx.apply`.
+
+        This method is not called if nothing was reserved.
+        """
 
     def next(self, ctx: NextContext, prepared: Prepared, mutation: Mutation) -> Any:
-        """Publish events, and return the new state, or None to keep the old one; always called."""
+        """Publish events, and return the new state, or None to keep the old one.
+
+        This method is called even if nothing was reserved or changed.
+        """
 
     # Define this as a method that finds out whether a mutation of unknown outcome happened, and returns
     # applied(result), failed or retry. Without the method, a person is asked.
@@ -143,7 +149,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Mutation:
-    """The outcome of the mutation, as `next` receives it. `none`: `ctx.apply` was not called."""
+    """The outcome of the mutation, as `next` receives it. The outcome `none`: `ctx.apply` was not called."""
 
     outcome: Literal["applied", "none", "skipped"]
     result: Any = None

@@ -52,9 +52,9 @@ def deploy(wanted: Definitions, *, initiator: Initiator, now: datetime) -> list[
 
 
 def rehearse(wanted: Definitions, *, initiator: Initiator, now: datetime) -> list[Change]:
-    """Return what `deploy` would change."""
+    """Return what `deploy` would change, without changing anything."""
     with transaction.atomic():
-        # One transaction for all: lock every topic before the first workflow to avoid deadlocks.
+        # All changes are in one transaction, so lock all topics before the first workflow to avoid deadlocks.
         for rows in (Topic.objects.lock(), Workflow.objects.lock()):
             list(rows.values_list("pk"))
         changes = deploy(wanted, initiator=initiator, now=now)
@@ -63,7 +63,10 @@ def rehearse(wanted: Definitions, *, initiator: Initiator, now: datetime) -> lis
 
 
 def _topics(wanted: Definitions, *, now: datetime) -> list[Change]:
-    """Create and rename topics. Topics are locked before workflows to avoid deadlocks."""
+    """Create and rename topics, and return the changes.
+
+    Topics are locked before workflows to avoid deadlocks.
+    """
     known = {topic.slug: topic for topic in Topic.objects.all()}
     changes = []
     for slug, (title, _) in wanted.topics.items():
@@ -88,7 +91,8 @@ def _deploy(
         workflow, is_new = Workflow.objects.get_or_create(
             slug=slug, defaults=values | {"created_at": now, "deployed_at": now}
         )
-        # A concurrent publication either sees the new consumer or commits before the consumer first looks.
+        # With this lock, a concurrent publication either sees the new consumer or commits before the consumer
+        # first looks.
         list(Topic.objects.filter(slug__in=_topics_of(wanted)).lock().values_list("pk"))
         workflow = Workflow.objects.lock().get(pk=workflow.pk)
         changes = [Change("new", f"workflow {slug}")] if is_new else list(_edited(workflow, values, slug))
@@ -102,7 +106,7 @@ def _deploy(
                 "deploy", workflow, initiator=initiator, now=now, details={"changes": described}
             )
             Workflow.objects.awaken([workflow.pk], now=now)
-    # In a separate transaction: topics are never locked after a workflow.
+    # This is a separate transaction, because topics are never locked after a workflow.
     Topic.objects.filter(slug__in=wanted.topics).exclude(workflow=workflow).update(workflow=workflow)
     return changes
 

@@ -1,4 +1,4 @@
-"""Find the workflows that installed apps define in their modules `workflows`."""
+"""Find the workflows that installed apps define in their `workflows` modules."""
 
 from __future__ import annotations
 

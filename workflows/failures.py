@@ -56,7 +56,7 @@ class Tries:
 
 @dataclass(frozen=True)
 class Stop:
-    """The end of an attempt, and when the next one begins automatically (None: it does not)."""
+    """How an attempt ends. `due_at` is when the next attempt begins automatically; None if it does not."""
 
     status: Status
     due_at: datetime | None
@@ -64,12 +64,12 @@ class Stop:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the message of a failure written for people, or else the exception type and message."""
+    """Return the message of a Failure or PhaseError; for other errors, the exception type and message."""
     return str(error) if isinstance(error, Failure | PhaseError) and str(error) else words_of(error)
 
 
 def classify(error: BaseException, *, in_flight: bool) -> Status:
-    """Choose the status by the type of the exception.
+    """Return the status of a run that failed with this exception.
 
     Once the mutation is in flight, its outcome is unknown unless the exception says that it did not happen.
     """
@@ -86,7 +86,7 @@ def classify(error: BaseException, *, in_flight: bool) -> Status:
 
 
 def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) -> Stop:
-    """Count the failure, and decide whether and when the next attempt begins automatically."""
+    """Return how an attempt with this status ends: its new failure counts, and when the next one begins."""
     match status:
         case Status.PAUSED_TRANSIENT:
             tries = _more(tries, transient=1)
@@ -104,14 +104,20 @@ def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) ->
 
 
 def not_applied(tries: Tries, *, now: datetime) -> Stop:
-    """Start over after the mutation turned out not to have happened: first immediately, then with backoff."""
+    """Return how an attempt ends whose mutation did not happen, so that the work starts over.
+
+    The first time, the next attempt begins immediately; after that, with increasing delays.
+    """
     tries = replace(tries, reconciled=0)
     again = stop(Status.PAUSED_TRANSIENT, tries, can_reconcile=True, now=now)
     return again if tries.transient else Stop(Status.PAUSED_RECONCILIATION, now, again.tries)
 
 
 def _next_reconcile(tries: Tries, now: datetime) -> datetime | None:
-    """Return when to reconcile again: immediately, then after 10 s, doubling each time."""
+    """Return when to reconcile again, or None after too many tries.
+
+    The first time is immediate, the second after 10 s, and each further delay is twice as long.
+    """
     if tries.reconciled >= MOST_RECONCILED:
         return None
     return now + backoff(tries.reconciled) if tries.reconciled else now
@@ -127,16 +133,17 @@ def _more(tries: Tries, *, transient: int = 0, crashes: int = 0) -> Tries:
 
 @dataclass(frozen=True)
 class Beginning:
-    """The phase in which an attempt begins. `keeps`: it takes over the prepared result and events."""
+    """The phase in which an attempt begins. `keeps`: it keeps the previous attempt's result and events."""
 
     phase: Phase
     keeps: bool
 
 
 def following(*, phase: Phase, effect: Effect, is_approved: bool) -> Beginning:
-    """Apply the reset rules: start over before the mutation, continue after it.
+    """Return where the next attempt begins, by the reset rules.
 
-    A mutation of unknown outcome is reconciled first; an approved mutation is made as it was prepared.
+    Work whose mutation has not happened starts over; other work continues after the mutation. A mutation of
+    unknown outcome is reconciled first; an approved mutation is made as it was prepared.
     """
     if effect in ("applied", "skipped"):
         return Beginning(Phase.EMITTING, keeps=True)

@@ -86,7 +86,7 @@ class Resume(Operation[Workflow]):
 
 
 class ResolveRun(Operation[Run]):
-    """An operation that resolves a stuck run, so that its workflow can continue. The first answer counts."""
+    """An operation that resolves a stuck run, so that its workflow can continue. A run is resolved once."""
 
     permission, form = OPERATE, NoteForm
     statuses: Sequence[Status] = ()

@@ -1,4 +1,4 @@
-"""Overviews of workflows for pages, API and commands: any number of workflows in a few queries."""
+"""Overviews of workflows for pages, API and commands, loaded in a few queries for any number of workflows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Overview:
 
     @property
     def pending(self) -> tuple[int, bool]:
-        """Return the number of pending events, and whether there are more."""
+        """Return a number of pending events, and whether there are more than that."""
         return sum(each.count for each in self.backlogs), any(each.is_more for each in self.backlogs)
 
     @property
@@ -116,7 +116,7 @@ def overviews_of(workflows: Sequence[Workflow], *, now: datetime, with_state: bo
 
 
 def runs_of(workflow: int) -> QuerySet[Run]:
-    """Return the runs of one workflow, which the caller must order by workflow first.
+    """Return the runs of one workflow. The caller must order them by workflow first.
 
     With a range instead of an equality, PostgreSQL uses the index of the workflow. With an equality it would
     read all runs by id, which is slow for a workflow whose last runs are old.
@@ -135,6 +135,6 @@ def newest_of(workflows: Sequence[int], *, count: int) -> QuerySet[Run]:
 
 
 def chain_of(run: int, *, most: int) -> list[Run]:
-    """Return all attempts at the same work, oldest first."""
+    """Return the attempts at the same work, oldest first, with at most `most` before and after this run."""
     ids = fetch(CHAIN, [run, most, run, most])
     return list(Run.objects.filter(pk__in=[pk for (pk,) in ids]).defer(*LARGE).order_by("pk"))

@@ -43,7 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 def perform(run: Run, step: Context) -> dict[str, Any]:
-    """Perform the run and return the result for its activity; stop the run before raising an error."""
+    """Perform the run and return the result for its activity.
+
+    If an error occurs, stop the run before raising the error.
+    """
     performance = Performance(run, step)
     try:
         return performance.run_phases()
@@ -58,7 +61,7 @@ def perform(run: Run, step: Context) -> dict[str, Any]:
 
 
 class Performance:
-    """One attempt of a run on this worker."""
+    """One run, performed by this worker."""
 
     def __init__(self, run: Run, step: Context) -> None:
         self.run = run
@@ -78,10 +81,10 @@ class Performance:
         return self._consume(handler)
 
     def _handler(self) -> Producer | Consumer:
-        """Create the handler from this worker's code.
+        """Return a new handler from this worker's code; raise Transient if the code has none of this name.
 
-        During an upgrade that code may differ from the deployed version; then another worker, or this worker
-        after a restart, must perform the run.
+        During an upgrade, that code may differ from the deployed version. The run is still performed, but a
+        logic error then counts as temporary, so that the run is retried.
         """
         row = self.run.handler
         kind = definitions().handler(self.run.workflow.slug, row.name)
@@ -203,7 +206,7 @@ class Performance:
         return found, "reconcile cannot tell yet whether the mutation happened"
 
     def _is_approved(self, phase: Phase) -> bool:
-        """Return whether a person approved this phase, in which the run asked for approval."""
+        """Return whether the run asked for approval in this phase and a person has approved it."""
         return self.run.is_approved and self.began_at == phase
 
     def _mutation(self) -> Mutation:
@@ -224,13 +227,14 @@ class Performance:
         return {"run": self.run.pk, "published": len(ctx.publications)}
 
     def _reach(self, phase: Phase, write: Callable[..., T], *args: Any) -> T | None:
-        """Record that the run has reached the phase; `write` is a method of the run."""
+        """Call `write`, a method of the run that records that it has reached the phase; return its result."""
         return self._checkpoint(partial(write, *args), is_done=lambda: self.run.phase == phase)
 
     def _checkpoint(self, write: Callable[..., T], *, is_done: Callable[[], bool]) -> T | None:
-        """Write exactly once. After a lost connection, `is_done` checks the stored run for the write.
+        """Call `write` until it has succeeded exactly once, and return its result.
 
-        Return None if the write succeeded although its answer was lost.
+        After a lost connection, `is_done` tells from the stored run whether the write succeeded. If it did,
+        its result was lost, and None is returned.
         """
         outage = Outage(logger, f"run {self.run.pk} waits for the database to record its progress")
         while True:
@@ -288,7 +292,11 @@ class Performance:
         return stop, error, Run.Effect.FAILED.value if did_not_happen else None
 
     def _interrupted(self, in_flight: bool) -> tuple[Stop | None, str, None]:
-        """Stop an interrupted run: retry after a drain or timeout, wait for approval after a cancel."""
+        """Return how an interrupted run stops, and why; None if this worker no longer owns the run.
+
+        The run is retried after a drain or a timeout, and waits for approval after a cancel. A mutation in
+        flight is reconciled first.
+        """
         now, run, reason = clock.now(), self.run, self.step.reason
         if reason == "lost":
             return None, "", None
@@ -311,7 +319,7 @@ class Performance:
 
 
 class Undecided(Exception):
-    """`reconcile` found that the mutation did not happen, or could not tell."""
+    """Raised after reconciliation, unless the mutation turned out to have happened."""
 
     def __init__(self, why: str, stop: Stop, *, effect: Run.Effect | None = None) -> None:
         super().__init__(why)

@@ -22,7 +22,7 @@ from .models import Event, EventTrigger, Run, Workflow
 from .steps import end_unperformed
 
 STARTED_PER_TICK = 200
-# Workflows that `start_due` would look at: the rule of `WorkflowQuerySet.due`, as a probe of the scheduler.
+# The rule of `WorkflowQuerySet.due` as SQL, by which the scheduler checks whether `start_due` has work.
 IS_DUE = f"""
     SELECT 1 FROM workflows_workflow w
     WHERE w.status = '{Workflow.Status.ACTIVE.value}' AND w.due_at <= %(now)s

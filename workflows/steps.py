@@ -43,9 +43,10 @@ class HandlerStep(StepType):
         return perform(run, ctx)
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
-        """End the run of a lost worker by the reset rules, instead of retrying the step.
+        """End the run of an attempt whose worker was lost, and return the status for the attempt.
 
-        Return the status for the lost attempt: complete if the run was committed, None for the default.
+        The rules for runs decide what follows, not the retry policy of the step. The attempt is complete if
+        the run was committed. Return None if the attempt has no run.
         """
         run = Run.objects.filter(key=work.key).first()
         if run is None:
@@ -58,7 +59,10 @@ class HandlerStep(StepType):
 
 
 def end_unperformed(run: Run, why: str, *, is_cancelled: bool, now: datetime) -> bool:
-    """End an active run that no worker performs any longer; a cancelled run waits for approval."""
+    """End an active run that no worker performs any longer; return False if it has already ended.
+
+    A cancelled run then waits for approval, or for reconciliation if its mutation is in flight.
+    """
     if not is_cancelled:
         return run.crash(why, now=now)
     in_flight = run.effect == Run.Effect.IN_FLIGHT

@@ -1,4 +1,4 @@
-"""Topics as event sources of schedules: check that they exist, and that no schedule would start itself."""
+"""Topics as event sources of schedules, with checks that they exist and that no schedule starts itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PUBLISHING = "publish"
 
 
 class TopicEventSource:
-    """Lets schedules start from the events of topics."""
+    """The event source that lets schedules start from the events of topics."""
 
     def complaints(self, schedule: Schedule, steps: Sequence[Mapping[str, Any]]) -> list[str]:
         if missing := Topic.objects.missing(*schedule.topics):

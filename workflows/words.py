@@ -32,7 +32,7 @@ def shown_status(workflow: Workflow, open_run: Run | None) -> ShownStatus:
 
 
 def issue(workflow: Workflow, open_run: Run | None, now: datetime) -> str:
-    """Say what the workflow waits for and who can resolve it; return an empty text if nothing is wrong."""
+    """Return what the workflow waits for and who can resolve that, or an empty string if nothing is wrong."""
     if workflow.status == workflow.Status.STOPPED:
         return "Stopped: the workflow was removed from the code. Deploy it again to continue."
     if workflow.status == workflow.Status.PAUSED:
@@ -74,7 +74,7 @@ def _next_step(run: Run) -> str:
 
 
 def schedule_words(handlers: Sequence[Handler]) -> str:
-    """Say when a workflow runs."""
+    """Return text that says when the workflow of these handlers runs."""
     specs = {
         Spec.parse(handler.spec).describe()
         for handler in handlers
@@ -84,7 +84,7 @@ def schedule_words(handlers: Sequence[Handler]) -> str:
 
 
 def summary(run: Run, publications: Sequence[Publication]) -> str:
-    """Say what a run did: its own title, or the events that it consumed and published."""
+    """Return text that says what a run did: its own title, or the events that it consumed and published."""
     known = run.prepare_result or {}
     if known.get("title"):
         return str(known["title"])
@@ -100,7 +100,7 @@ def summary(run: Run, publications: Sequence[Publication]) -> str:
 
 
 def published(event: Publication, done: Published) -> str:
-    """Say what publishing one event did."""
+    """Return text that says what publishing one event did."""
     if done.new:
         return f"Published “{event.message_id}” to {event.topic}."
     if done.updated:

@@ -153,7 +153,7 @@ def _library(data: Any) -> Library:
 
 
 def _refuse(found: Sequence[Problem]) -> None:
-    """Raise the problems of an import: missing permissions first, then invalid values, then conflicts."""
+    """Raise the problems of an import, if any: missing permissions, else invalid values, else conflicts."""
     by_code: dict[str, list[Problem]] = defaultdict(list)
     for problem in found:
         by_code[problem.code].append(problem)

@@ -77,7 +77,7 @@ class Resource(GenericViewSet[Any]):
         return idempotency.once(self.request, key, act) if key else act()
 
     def previous_response(self) -> Response | None:
-        """Return the stored response, if any. Actions that are costly to prepare check it before `once`."""
+        """Return the stored response, if any. Actions that are costly to prepare call this before `once`."""
         key = idempotency.key_of(self.request)
         return idempotency.previous_response(self.request, key) if key else None
 
@@ -137,7 +137,7 @@ class ListedResource(mixins.ListModelMixin, Resource):
         return None
 
     def locked(self, rows: QuerySet[Any]) -> Any:
-        """Return the object of the request from locked rows, if its version is still current."""
+        """Return the requested object from locked rows; raise an error if If-Match is missing or outdated."""
         self.queryset = rows  # type: ignore[arg-type]
         row = self.get_object()
         self.check_version(self.version_of(row))

@@ -45,7 +45,8 @@ class ScheduleReferenceSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
 
 
-# The API's schema shows the docstring of a base, so this has none: what steps and templates have in common.
+# The fields that steps and templates have in common. This is a comment because the API's schema would show a
+# docstring of this base class in the description of its subclasses.
 class TaskSerializer(Strict[Any]):
     config = ObjectField(required=False, help_text="The settings of the step type.")
     retry_on = WordsField(

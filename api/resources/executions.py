@@ -43,7 +43,7 @@ CONDITIONS = {
     "failed": Q(status="failed"),
     "cancelled": Q(status="cancelled"),
 }
-# States that only few executions have at any time.
+# States that only a few executions have at any time.
 RUNNING = ("in_progress", "cancelling", "late")
 VIEW = "execution.view_execution"
 

@@ -1,4 +1,4 @@
-"""JIM's own settings, with the workflow that is measured."""
+"""The settings of JIM, plus the app with the workflow that is measured."""
 
 from __future__ import annotations
 

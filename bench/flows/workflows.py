@@ -1,4 +1,4 @@
-"""The measured workflow: it reserves every event, and changes nothing."""
+"""The workflow that is measured. Its consumer reserves every event and makes no mutation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks at a given time, in one thread for all timeouts and kills of a process."""
+"""Callbacks at a given time, called by one thread for all timeouts and kills in a process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ logger = logging.getLogger(__name__)
 class Alarms:
     """A set of alarms. Callbacks run in the alarm thread and must not block.
 
-    There are never more alarms than running steps, so the thread looks at all of them when it wakes. That
-    makes setting and cancelling one a dictionary write: few steps ever reach their timeout.
+    There are only a few alarms for each running step, so the thread looks at all of them when it wakes.
+    Setting and cancelling an alarm is then only a dictionary write, which pays off because few steps ever
+    reach their timeout.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class Alarms:
         self._thread: threading.Thread | None = None
 
     def after(self, seconds: float, callback: Callable[[], object]) -> int:
-        """Call back after this time; return the number for `cancel`."""
+        """Call the callback after this time; return a number with which `cancel` can prevent the call."""
         number, at = next(self._numbers), time.monotonic() + seconds
         with self._changed:
             self._set[number] = (at, callback)

@@ -1,4 +1,4 @@
-"""The main loop of a forked Python child: run functions one after the other and report to the worker."""
+"""The main loop of a forked Python child, which runs functions one by one and reports to the worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def serve(sock: socket.socket) -> NoReturn:
 
 
 class Server:
-    """A child's loop over functions, and the sink of the contexts that they get."""
+    """The loop in which a child runs functions. The object is also the sink of the functions' contexts."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -74,7 +74,8 @@ class Server:
     def is_clean(self) -> bool:
         """Return whether the child is clean: the function left no threads, processes or settings behind.
 
-        The environment is not restored instead: a module that changed it on import is not imported again.
+        A changed environment is not restored, because a module that set a variable when it was imported would
+        not be imported again to set it.
         """
         return (
             threads() <= self.threads
@@ -99,7 +100,10 @@ class Server:
             self.running = None
 
     def interrupted(self, signum: int, frame: object) -> None:
-        """Interrupt the function once if the worker sent a reason with TERM; clean-up code can then run."""
+        """Interrupt the function, once, if the worker sent a reason with SIGTERM.
+
+        The function's clean-up code can then run without being interrupted.
+        """
         if self.running is None or not self.hears_reason(self.running):
             return
         if self.main_is_sending:
@@ -132,7 +136,7 @@ class Server:
         self.send({"item": [name, outcome, message]})
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message. Delay interrupts meanwhile, as they would leave half a message in the socket."""
+        """Send a message. Interrupts wait meanwhile, as they would leave half a message in the socket."""
         if threading.current_thread() is not threading.main_thread():
             self.channel.send(message)
             return
@@ -147,7 +151,7 @@ class Server:
 
 
 def threads() -> set[int]:
-    """Return the threads that can run Python, however they were started."""
+    """Return the ids of all threads that can run Python, however they were started."""
     return set(sys._current_frames())
 
 

@@ -1,4 +1,4 @@
-"""Proof of death: a locked file per worker, free only when the worker and all its children are gone."""
+"""A locked file for each worker, which is free only when the worker and all its children are gone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class Lifeline:
 
 
 def proven_dead() -> Iterator[tuple[uuid.UUID, Path]]:
-    """Yield workers of this data folder whose lock is free. Unlink the path once they are marked as dead."""
+    """Yield the id and file of each worker of this data folder whose lock is free.
+
+    The caller must unlink the file once the worker is marked as dead.
+    """
     for worker_id, path in _lifelines():
         if _is_free(path):
             yield worker_id, path
@@ -53,8 +56,8 @@ def proven_dead() -> Iterator[tuple[uuid.UUID, Path]]:
 def end_orphans() -> list[int]:
     """Kill processes that still hold the lifeline of a worker whose own process is gone; return their ids.
 
-    Normally, the nursery ends the children when its worker is gone, and more thoroughly, so it gets time for
-    that. This is for cases in which it could not: it was killed as well, or was stopped again.
+    Normally, the nursery ends the children when its worker is gone, and does so more thoroughly, so it gets
+    GRACE_SECONDS to do that. This function is for a nursery that was itself killed or stopped.
     """
     orphans = {path: pids for _, path in _lifelines() if (pids := _orphans(path))}
     for path in _orphaned_since.keys() - orphans.keys():
@@ -71,23 +74,23 @@ def _lifelines() -> Iterator[tuple[uuid.UUID, Path]]:
 
 
 def _orphans(path: Path) -> list[int]:
-    """Return the processes that hold a lifeline, unless the process that locked it is one of them."""
+    """Return the ids of processes that hold a lifeline, unless one of them is the process that locked it."""
     try:
         owner = int(path.read_text() or 0)
     except (OSError, ValueError):
         return []
     if _locker(owner, path) == owner:
         return []
-    # The file has the worker's process id in its own container; the kernel gives its id in this container.
+    # The file contains the process id in the worker's container; the kernel tells the id in this container.
     pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
     lockers = {pid: locker for pid in pids if (locker := _locker(pid, path)) is not None}
     return [] if lockers.keys() & lockers.values() else list(lockers)
 
 
 def _locker(pid: int, path: Path) -> int | None:
-    """Return the process that took the lock which `pid` holds on this file; None if `pid` does not hold it.
+    """Return the id of the process that took the lock which `pid` holds on this file; None if it holds none.
 
-    Other processes can have the file open too, without holding its lock.
+    A process can have the file open without holding its lock.
     """
     with suppress(OSError):
         wanted = path.stat()
@@ -100,7 +103,10 @@ def _locker(pid: int, path: Path) -> int | None:
 
 
 def _kill_holder(pid: int, path: Path) -> bool:
-    """Kill the process through a handle, as its number may have been reused."""
+    """Kill the process if it still holds the lifeline, and return whether it was killed.
+
+    The process is killed through a handle, as its number may have been reused.
+    """
     try:
         handle = os.pidfd_open(pid)
     except OSError:

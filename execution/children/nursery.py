@@ -1,10 +1,11 @@
 """The fork servers of a worker, and the processes of its steps.
 
 A worker has threads and database connections, so it never forks. Instead, it asks its fork servers
-(nurseries), small processes with one thread that open nothing themselves: one starts programs, the other has
-loaded Django and forks Python children. Worker and nursery share one socket for requests, and one per child.
-On the child's socket, the nursery reports how the child began and ended, and the worker sends signals;
-closing it ends the child's whole process group. So all children end with the worker, even after `kill -9`.
+(nurseries), small processes with one thread that open no connections: one starts programs, the other has
+loaded Django and forks Python children. Worker and nursery share one socket for requests, and one more for
+each child. On the child's socket, the nursery reports how the child began and ended, and the worker sends
+signals. When the worker closes that socket, the child's whole process group is ended, so all children end
+with the worker, even after `kill -9`.
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ C = TypeVar("C", bound="Child")
 
 
 class Nursery:
-    """Two fork servers, thread-safe. All children inherit `keep_fds`, such as the lock of the worker.
+    """Two fork servers that any thread can use. All children inherit `keep_fds`, such as the worker's lock.
 
-    `env` is the environment of the children. If it is None, they get that of this process.
+    `env` is the environment of the fork servers and of Python children. If it is None, they get that of this
+    process.
     """
 
     def __init__(self, *, keep_fds: Sequence[int] = (), env: Mapping[str, str] | None = None) -> None:
-        # Two, because forking a process as big as a loaded Django takes several times as long.
+        # Programs have a fork server of their own, because forking a loaded Django takes far longer.
         self.programs = ForkServer(keep_fds, django=False, env=env)
         self.functions = ForkServer(keep_fds, django=True, env=env)
         self._lock = threading.Lock()
@@ -67,7 +69,10 @@ class Nursery:
     def spawn(
         self, ctx: Context, *, argv: Sequence[str], program: str, env: Mapping[str, str], cwd: str
     ) -> Child:
-        """Start the program once the lease is good. The nursery checks the lease again when it starts it."""
+        """Start the program once the lease is good, and return its child.
+
+        The nursery checks the lease again when it starts the program.
+        """
         request = {"argv": list(argv), "program": program, "env": dict(env), "cwd": cwd}
         while True:
             ctx.await_lease()
@@ -75,14 +80,17 @@ class Nursery:
                 return self.programs.start(Child(program), lambda: request | {"until": ctx.lease.until})
 
     def run_python(self, ctx: Context) -> Outcome:
-        """Run the function in a child once the lease is good. The child checks the lease again."""
+        """Run the function in a child once the lease is good, and return its outcome.
+
+        The child checks the lease again before it calls the function.
+        """
         while True:
             ctx.await_lease()
             with suppress(Late):
                 return self._run_in_child(ctx)
 
     def _run_in_child(self, ctx: Context) -> Outcome:
-        """Run the function in an idle child, or in a new one."""
+        """Run the function in an idle child or in a new one, and return its outcome."""
         child = self._idle_child() or self.functions.start(PythonChild("a Python child"), dict)
         try:
             outcome = child.run(ctx)
@@ -110,7 +118,7 @@ class Nursery:
         self.close()
 
     def _idle_child(self) -> PythonChild | None:
-        """Return the idle child used last, so that the others grow old and retire."""
+        """Return the idle child that was used last, or None. Other children thus grow old and retire."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -155,7 +163,10 @@ class ForkServer:
         self._closed = False
 
     def start(self, child: C, request: Callable[[], dict[str, Any]]) -> C:
-        """Start a child. `request` is called only when it is sent: starting the nursery can take seconds."""
+        """Ask the nursery to start the child, and return the child once its process runs.
+
+        `request` builds the request just before it is sent, because starting the nursery can take seconds.
+        """
         try:
             with self._lock:
                 self._submit(request, child.theirs)
@@ -209,7 +220,10 @@ class ForkServer:
 
 
 class Child:
-    """One process and its group, seen from the worker. One thread uses it; any can `stop` or `kill` it."""
+    """The process of a step and its process group, as the worker sees them.
+
+    Only one thread uses the object, but any thread can call `stop` and `kill`.
+    """
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -229,7 +243,7 @@ class Child:
             self.theirs.append(writing)
 
     def begin(self) -> None:
-        """Wait until the nursery reports that the process runs."""
+        """Wait until the nursery reports that the process runs; raise an exception if it could not start."""
         self._close_theirs()
         self._status.settimeout(START_SECONDS)
         try:
@@ -256,7 +270,7 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def wait(self, ctx: Context) -> None:
-        """Pass the output on until the process and its group have ended."""
+        """Pass the output on until the process has ended, then end the rest of its process group."""
         while self.returncode is None:
             self._pump(ctx, None)
         deadline = time.monotonic() + DRAIN_SECONDS
@@ -324,10 +338,10 @@ class Child:
         self._poll.unregister(self._status)
 
     def _read_channel(self, ctx: Context) -> None:
-        """Read messages of the child; programs have no channel, only Python children do."""
+        """Read messages from the child. Only Python children have a channel; programs do not."""
 
     def _read_stream(self, ctx: Context, fd: int) -> bool:
-        """Read once; return whether there may be more to read."""
+        """Read from the stream once, and return whether there may be more to read."""
         name, lines = self._streams[fd]
         try:
             data = os.read(fd, CHUNK)
@@ -343,7 +357,7 @@ class Child:
         return len(data) == CHUNK
 
     def _finish_output(self, ctx: Context) -> None:
-        """Read what is in the pipes now; bounded, as a process that left the group may write for ever."""
+        """Read what is in the pipes now, but not endlessly: a process that left the group may still write."""
         for fd in list(self._streams):
             for _ in range(16):
                 if not self._read_stream(ctx, fd):
@@ -410,7 +424,7 @@ class PythonChild(Child):
         self._channel.sock.close()
 
     def _interrupt(self, ctx: Context) -> None:
-        # The reason first: the child ignores a signal without one.
+        # The reason is sent first, because the child ignores a signal without a reason.
         with suppress(ConnectionError):
             self._channel.send({"interrupt": ctx.reason})
         self.stop()
@@ -435,7 +449,7 @@ class PythonChild(Child):
             self.kill()
 
     def _forget_output(self) -> None:
-        """Discard output of threads that an earlier function left behind."""
+        """Discard output that an earlier function left in the pipes."""
         for fd, (_, lines) in self._streams.items():
             with suppress(BlockingIOError):
                 os.read(fd, CHUNK)

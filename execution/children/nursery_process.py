@@ -1,6 +1,6 @@
-"""The fork server behind `execution.children.nursery`: one thread, no database connection, only children.
+"""The fork server that `execution.children.nursery` starts: one thread, and no database connection.
 
-It is forked for every program, so it loads as little as possible.
+This process is forked for every program, so the module imports as little as possible.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _prctl: Callable[[int, int], int] = getattr(ctypes.CDLL(None), "prctl", lambda o
 
 
 def main(control_fd: int, keep_fds: Sequence[int], with_django: bool) -> NoReturn:
-    # If it is stopped (SIGSTOP) when its worker dies, this makes it go on, see the closed socket and end all
-    # that it started. Not SIGKILL: children that left their group would outlive it, and the signal also comes
-    # whenever the thread that started the nursery ends.
+    # If the nursery is stopped (SIGSTOP) when its worker dies, SIGCONT makes it go on, see the closed socket
+    # and end all its children. SIGKILL would not do: children that left their group would outlive it, and the
+    # signal also comes whenever the thread that started the nursery ends.
     _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     # The nursery ends with the worker. If a supervisor signals all processes, only the worker has to react.
     for signum in IGNORED:
@@ -54,7 +54,7 @@ def main(control_fd: int, keep_fds: Sequence[int], with_django: bool) -> NoRetur
 
 
 class ChildProcess:
-    """A child. It stays a zombie until the worker releases it, so that its process group id is not reused."""
+    """A child process, which stays a zombie until the worker releases it, so that its id is not reused."""
 
     def __init__(self, pid: int, wire: socket.socket) -> None:
         self.pid = pid
@@ -164,7 +164,7 @@ class NurseryProcess:
     def belong(self) -> None:
         """Make the new process die with the nursery, and reset the signals that it ignores.
 
-        The nursery ignores some signals, and a shell that starts a worker in the background others.
+        Some signals are ignored by the nursery, others by a shell that starts a worker in the background.
         """
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self.pid:
@@ -206,7 +206,7 @@ class NurseryProcess:
         self.let_go()
 
     def look_after(self, child: ChildProcess) -> None:
-        """Tell the worker when the child has ended, and leave it a zombie."""
+        """Tell the worker if the child has ended. The child stays a zombie."""
         if child.ended:
             return
         found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -223,7 +223,11 @@ class NurseryProcess:
         self.reap_orphans()
 
     def reap_orphans(self) -> None:
-        """Reap orphaned descendants, which the nursery adopts. A child's zombie hides those behind it."""
+        """Reap orphaned descendants, which the nursery has adopted.
+
+        Stop at a zombie that is a child of the nursery itself, because it hides the zombies behind it. The
+        hidden zombies are reaped after the worker has released that child.
+        """
         with suppress(ChildProcessError):
             while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if found.si_pid in self.children:
@@ -231,7 +235,7 @@ class NurseryProcess:
                 os.waitpid(found.si_pid, 0)
 
     def end(self) -> NoReturn:
-        """End all processes and wait for them: until then the worker's lock has to be held."""
+        """Kill all descendants, wait for them and exit. Until then, the worker's lock has to be held."""
         for child in self.children.values():
             self.signal(child, signal.SIGKILL)
         with suppress(ChildProcessError):
@@ -243,7 +247,7 @@ class NurseryProcess:
 
 
 def is_given_up(wire: socket.socket) -> bool:
-    """Return whether the worker has closed its end: it stopped waiting, or is gone."""
+    """Return whether the worker has closed its end of the socket: it stopped waiting, or is gone."""
     try:
         return not wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -27,7 +27,7 @@ def finish(
     claims: Callable[[], ClaimRequest | None] = lambda: None,
     start: Callable[[list[ClaimedTask]], None] = lambda claimed: None,
 ) -> list[ClaimedTask]:
-    """Write all outcomes and claim, in one transaction; if the database refuses it, write them one by one.
+    """Write all outcomes and claim tasks in one transaction; if that fails, write them one by one.
 
     Return the claimed tasks, which have been passed to `start`. Raise only if the database is unavailable.
     """
@@ -61,7 +61,10 @@ def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
 
 
 def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
-    """Record the outcome, or a bare failure if it is refused. If that is refused too, abandon the task."""
+    """Record an outcome; return the id of its task in a set, which is empty if the worker had lost the task.
+
+    If the outcome is refused, record a bare failure instead. If that is refused too, abandon the task.
+    """
     try:
         with transaction.atomic():
             return WorkerTask.objects.finish([one], worker_id=worker_id, now=now).accepted
@@ -86,7 +89,7 @@ def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
 
 
 def bare(one: Finish, error: Exception) -> Finish:
-    """Reduce an outcome that the database refuses to what can be recorded."""
+    """Return a plain failure in place of an outcome that the database refuses."""
     outcome = replace(
         one.outcome,
         status="failed_with_error",

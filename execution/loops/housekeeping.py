@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Duty:
-    """A chore. `once` does a small batch and returns its size; below `BATCH`, nothing is left."""
+    """A chore. `once` does a small batch and returns its size; below `BATCH`, there is nothing left to do."""
 
     name: str
     every: timedelta

@@ -1,4 +1,8 @@
-"""Turn occurrences into executions. This is the only place where that happens."""
+"""Turn occurrences into executions. Only this module does that.
+
+To invoke a schedule means to count its ended executions, and to settle its occurrences: to decide which of
+them start, wait, are skipped or are missed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,11 @@ logger = logging.getLogger(__name__)
 
 
 class Pass(NamedTuple):
-    """The result of a pass: what was settled, as (id, status, reason, blocked_by), when, and what is left."""
+    """The result of one pass over some schedules.
+
+    `settled`: the occurrences that were decided on, as (id, status, reason, blocked_by). `left`: the ids of
+    the schedules that are left for the next pass.
+    """
 
     settled: Sequence[tuple[int, str, str, int | None]] = ()
     settled_at: datetime | None = None
@@ -68,7 +76,7 @@ class Overlapping(Refused):
 
 
 def invoke(now: datetime) -> None:
-    """Account and settle every schedule that has something due."""
+    """Invoke every schedule that has ended executions to count, or due occurrences to settle."""
     after = 0
     while ids := _waiting_schedules(now, after):
         _invoke_in_passes(ids, now=now, wait=False)
@@ -76,12 +84,18 @@ def invoke(now: datetime) -> None:
 
 
 def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
-    """Invoke schedules whose executions just ended; leave those that are locked to the next tick."""
+    """Invoke schedules whose executions just ended, without waiting for the next tick.
+
+    Schedules that others keep locked for too long are left to the next tick.
+    """
     _invoke_in_passes(sorted(schedule_ids), now=now, wait=True)
 
 
 def _waiting_schedules(now: datetime, after: int) -> list[int]:
-    """Find the next schedules in id order, so that schedules locked by others do not hold up a pass."""
+    """Return the ids of the next schedules, above the id `after`, that have to be invoked.
+
+    By going on from id to id, the caller does not find schedules that are locked by others again and again.
+    """
     sources = (Occurrence.objects.due(now), Execution.objects.unaccounted())
     ids: set[int] = set()
     for rows in sources:
@@ -91,7 +105,10 @@ def _waiting_schedules(now: datetime, after: int) -> list[int]:
 
 
 def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
-    """Invoke schedules in passes of bounded size, however much is pending."""
+    """Invoke schedules in passes of bounded size, however much is pending.
+
+    Schedules that others have locked are skipped, unless `wait`.
+    """
     for start in range(0, len(ids), SCHEDULES_PER_PASS):
         todo = ids[start : start + SCHEDULES_PER_PASS]
         size = len(todo)
@@ -104,9 +121,10 @@ def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
 
 
 def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
-    """Do one pass. If the database refuses it, try its schedules one by one: a bad one blocks no other.
+    """Do one pass, and return the ids of the schedules that are left for the next one.
 
-    Return the schedules that are left for the next pass.
+    If the database refuses the pass, its schedules are tried one by one, so that a bad one does not block the
+    others.
     """
     try:
         with transaction.atomic():
@@ -137,10 +155,10 @@ def trigger(
     retry_of: int | None = None,
     whole: bool = False,
 ) -> Occurrence:
-    """Start a manual run, unless its overlap policy makes it wait. The same key always means the same run.
+    """Start a manual run, unless its overlap policy makes it wait; return its occurrence.
 
-    `at` is its nominal time, if that is not now. `retry_of` is the execution to repeat: as a `whole`, or only
-    the steps that did not succeed.
+    The same `key` always means the same run. `at` is the nominal time of the run, if that is not now.
+    `retry_of` is the execution to repeat: as a `whole`, or only the steps that did not succeed.
     """
     if key:
         check_plain_text(key, "key")
@@ -201,7 +219,7 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
 
 
 def _tell_fate(wanted: Occurrence, done: Pass) -> None:
-    """Set what was decided on the occurrence. If it was not settled, its row says what it waits for."""
+    """Update the occurrence in memory: with the decision or, if there is none yet, from its row."""
     for pk, status, reason, blocked_by in done.settled:
         if pk == wanted.pk:
             wanted.learn(status, reason=reason, blocked_by=blocked_by, settled_at=done.settled_at)
@@ -223,14 +241,17 @@ def _refuse_one_too_many(schedule: Schedule) -> None:
 
 
 def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
-    """Return the occurrence of a repeated request; refuse the key for another request."""
+    """Return the occurrence of a repeated request; raise KeyReused if the new request is a different one."""
     if known.asks_the_same_as(wanted):
         return known
     raise KeyReused(known.key.removeprefix("manual/"))
 
 
 def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
-    """Account and settle locked schedules; leave some for later if there are too many occurrences."""
+    """Count the ended executions of locked schedules, and settle their occurrences.
+
+    If there are too many occurrences, the last schedules are left for the next pass.
+    """
     paused = [schedule.pk for schedule in schedules if schedule.is_paused]
     waiting = Occurrence.objects.waiting(
         [schedule.pk for schedule in schedules], paused=paused, now=now, limit=OCCURRENCES_PER_PASS + 1
@@ -249,7 +270,7 @@ def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
 
 
 def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
-    """Count ended executions, once each; return the schedules that paused themselves over failures."""
+    """Count ended executions, once each; return the ids of schedules that were paused over failures."""
     by_pk = {schedule.pk: schedule for schedule in schedules}
     ended = Execution.objects.account(list(by_pk), now=now)
     failing: dict[int, str] = {}
@@ -268,7 +289,7 @@ def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
 
 
 def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], now: datetime) -> None:
-    """Send the recent outcomes of schedules that had failures; receivers decide how many are too many."""
+    """Report the recent outcomes of schedules with new failures; receivers decide how many are too many."""
     new = Counter(each.schedule_id for each in ended if each.status in ("completed", "failed"))
     failed = {each.schedule_id for each in ended if each.status == "failed"}
     events = [
@@ -291,7 +312,10 @@ def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], 
 def _settle(
     schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: datetime
 ) -> tuple[list[tuple[int, str, str, int | None]], datetime]:
-    """Decide on occurrences whose time has come, and carry out the decisions. The schedules are locked."""
+    """Decide on occurrences whose time has come, and carry out the decisions. The schedules are locked.
+
+    Return the settled occurrences, as in Pass, and the time at which they were settled.
+    """
     by_pk = {occurrence.id: occurrence for occurrence in waiting}
     running, now = _running(schedules, now)
     fates, now = _decide(schedules, waiting, running, now)
@@ -327,7 +351,7 @@ def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Colle
 
 
 def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
-    """Start the executions; return them by occurrence."""
+    """Start the executions; return their ids by the id of the occurrence."""
     executions = Execution.objects.start(starts, now=now) if starts else []
     return {
         start.occurrence.id: pk
@@ -360,7 +384,10 @@ def _decide(
     running: dict[int, list[Running]],
     now: datetime,
 ) -> tuple[list[Fate], datetime]:
-    """Decide what to start, keep, skip and miss, and when; stop the executions that have to make way."""
+    """Decide what to start, keep, skip and miss; stop the executions that have to make way.
+
+    Return the decisions, and the time at which they take effect.
+    """
     pending: dict[int, list[Pending]] = defaultdict(list)
     policies = {schedule.pk: schedule.overlap for schedule in schedules}
     for o in waiting:
@@ -382,9 +409,9 @@ def _decide(
 
 
 def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now: datetime) -> datetime:
-    """Stop the executions that have to make way; return the time, as one may have ended itself after `now`.
+    """Stop the executions that have to make way; return `now` or, if one ended by itself later, that time.
 
-    They are locked in id order across schedules, as everywhere that several executions are locked.
+    The executions are locked in id order across schedules, as everywhere that several executions are locked.
     """
     terminated = {pk for decision in decisions for pk in decision.terminate}
     stopped = terminated.union(*(decision.cancel for decision in decisions))
@@ -404,7 +431,10 @@ def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now:
 def _plan(
     occurrences: Sequence[Waiting], schedules: Sequence[Schedule]
 ) -> tuple[list[Start], dict[int, str]]:
-    """Return what can be started, and why the rest cannot. An error in one definition affects no other."""
+    """Return what can be started and, by occurrence id, why the others cannot be started.
+
+    An error in the definition of one schedule does not affect the others.
+    """
     by_pk = {schedule.pk: schedule for schedule in schedules}
     steps = Step.lines_of(list({occurrence.schedule_id for occurrence in occurrences}))
     before = Execution.objects.in_bulk([o.retry_of for o in occurrences if o.retry_of])
@@ -429,7 +459,7 @@ def _plan(
 
 
 def _events(occurrences: Sequence[Waiting]) -> dict[str, Mapping[str, Any]]:
-    """Return the events that ask for a start. Their ids are text, as in `initiator_id`."""
+    """Return the events that caused these occurrences, by id. The ids are strings, as in `initiator_id`."""
     ids = {int(o.initiator_id) for o in occurrences if o.source == "event"}
     found = [source.events(ids) for source in registry.event_sources] if ids else []
     return {str(pk): event for each in found for pk, event in each.items()}
@@ -441,7 +471,7 @@ def _again(before: Execution, schedule: Schedule, occurrence: Waiting) -> Start:
 
 
 def _row(fate: Fate, started: dict[int, int], impossible: dict[int, str]) -> tuple[int, str, str, int | None]:
-    """Return (id, status, reason, blocked_by)."""
+    """Return the decision on an occurrence as (id, status, reason, blocked_by)."""
     if fate.id in impossible:
         return fate.id, Occurrence.Status.SKIPPED, impossible[fate.id], None
     if fate.verdict == "start":

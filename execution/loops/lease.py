@@ -1,6 +1,6 @@
 """The lease: how long a claimed attempt certainly belongs to the process that holds it.
 
-Every process of a step imports this module, so it loads nothing else.
+Every process of a step imports this module, so it imports nothing else of JIM.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 import time
 
-# The rest allows for what the clock cannot show: the way to the database, and the drift of the two clocks.
+# The share of a lease during which it is certainly valid. The rest allows for what the clock cannot show: the
+# way to the database, and the drift of the two clocks.
 CERTAIN_SHARE = 5 / 6
-# Unlike CLOCK_MONOTONIC, it keeps running while the machine is suspended, as the lease in the database does.
+# Unlike CLOCK_MONOTONIC, CLOCK_BOOTTIME keeps running while the machine is suspended, as the lease in the
+# database does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -20,7 +22,7 @@ def uptime() -> float:
 
 
 class Lease:
-    """A lease that is good until `until`, on the clock of `uptime`; for ever if it is never renewed."""
+    """A lease that is good until the time `until`, on the clock of `uptime`; by default, for ever."""
 
     def __init__(self, until: float = math.inf) -> None:
         self.until = until

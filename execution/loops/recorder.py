@@ -31,7 +31,7 @@ class News(NamedTuple):
 
 @dataclass
 class StepOutput:
-    """The sink of one attempt. Any thread can write to it; the worker's loop takes what was written."""
+    """The output of one attempt. Any thread can add to it; the worker's loop takes and stores it."""
 
     activity_id: int
     now: Callable[[], datetime]
@@ -81,7 +81,7 @@ class StepOutput:
 
 
 def write(saids: Sequence[StepOutput], *, worker_id: UUID) -> set[int]:
-    """Store the new output of steps; return the activities that this worker has lost."""
+    """Store the new output of steps; return the ids of the activities that this worker has lost."""
     taken = [(said, news) for said in saids if any(news := said.take())]
     if not taken:
         return set()

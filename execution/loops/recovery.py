@@ -1,4 +1,4 @@
-"""The safety nets: end what a crash left behind, with the same operations as in normal work."""
+"""End what a crash left behind, with the same operations as in normal work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 def bury_proven_dead(now: datetime) -> int:
-    """Mark workers of this data folder as dead if their process is gone, without waiting for their lease."""
+    """Mark workers of this data folder as dead if their process is gone, without waiting for their lease.
+
+    Return how many were marked. Processes of steps that outlived their worker are killed first.
+    """
     if orphans := lifeline.end_orphans():
         logger.warning("ended %d processes that outlived their worker: %s", len(orphans), orphans)
     buried = 0
@@ -33,8 +36,8 @@ def bury_proven_dead(now: datetime) -> int:
 def bury_expired(now: datetime) -> int:
     """Mark workers as dead if their lease has ended, unless the schedulers themselves were away.
 
-    After an outage, every lease has ended although the workers may be alive, so they get the time of one more
-    lease to renew it.
+    Return how many were marked. After an outage, every lease has ended although the workers may be alive, so
+    they get the time of one more lease to renew it.
     """
     outage = timedelta(seconds=settings.JIM_LEASE_SECONDS * 0.75)
     steady_since = Chore.objects.tick(outage=outage, now=now)
@@ -59,7 +62,7 @@ def next_look(now: datetime) -> datetime:
 
 
 def recover(now: datetime) -> None:
-    """Recover lapsed reservations, orphaned tasks and stuck executions. A row that fails blocks no other."""
+    """Recover lapsed reservations, orphaned tasks and stuck executions, even if some cannot be recovered."""
     expire_reservations(now)
     try:
         WorkerTask.objects.recover(now=now)

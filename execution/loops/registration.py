@@ -113,7 +113,8 @@ class Registration:
                 self._tell_of_clock()
             elif worker is self.worker and not self._closed.is_set():
                 lease.end()
-                # Not left to the loop, which may be waiting for the database. It withdraws unstarted tasks.
+                # Not left to the loop, which may be waiting for the database. The loop withdraws unstarted
+                # tasks.
                 self._runs.interrupt_started("lost")
                 self._buried = worker.pk
                 self._woken.set()

@@ -32,7 +32,7 @@ class Loop(Protocol):
 
 
 def run_until_signal(loop: Loop) -> Any:
-    """Run the loop in a thread of its own until a signal stops it.
+    """Run the loop in a thread of its own until it ends or a signal stops it; return its result.
 
     In the main thread, a signal handler could interrupt the loop while it holds the lock that is needed to
     wake it.
@@ -90,11 +90,11 @@ def wait_for_database(stopping: threading.Event) -> None:
 
 
 def prepare_connections() -> None:
-    """Configure the database connections of this thread; those of steps are left alone.
+    """Configure the database connections of this thread, but not those of the threads that run steps.
 
-    A thread that freezes in a transaction loses it, and its locks, well before its lease ends, so that it
-    commits nothing after others have taken over. Statements are planned once and use only indexes: a plan
-    that was made while the queue was empty must also work when it is full.
+    If a thread freezes in a transaction, the database ends the transaction well before the lease ends, so
+    that the thread commits nothing after others have taken over. Statements are planned once and use only
+    indexes: a plan that was made while the queue was empty must also work when it is full.
     """
     thread = threading.get_ident()
 

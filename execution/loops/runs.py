@@ -19,7 +19,8 @@ from execution.steps.step_type import Isolation
 from .lease import Lease
 from .seats import RunningTask, Seats
 
-# A quick step in a child process takes ten times as long as one in a thread.
+# How many tasks to claim beyond the free seats, at most. A quick step in a child process takes ten times as
+# long as one in a thread.
 MOST_AHEAD: dict[Isolation, int] = {"thread": 100, "process": 16}
 QUICK_SECONDS = 0.02
 GROUP_SIZE = 50
@@ -85,7 +86,7 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
                 run.context.interrupt(reason)
 
     def conclude(self, run: RunningTask, reason: Reason, why: str) -> None:
-        """End an attempt in place of its step."""
+        """End an attempt for this reason, in place of a step that did not start or does not end."""
         run.outcome = Finish.unfinished(run.task, reason, why, now=clock.estimate()).outcome
         self.hand_in(run)
 
@@ -95,14 +96,17 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
         self.withdrawn += [run for run in early if self._seats_of(run).withdraw(run)]
 
     def hand_in(self, run: RunningTask) -> None:
-        """Hand in an ended task. The loop is woken once per group, as this costs more than a quick step."""
+        """Add a task to the ended ones, and wake the loop if this cannot wait.
+
+        Waking the loop costs more than a quick step, so it is usually woken once per group of ended tasks.
+        """
         self.ended.append(run)
         is_urgent = run.task.step.get("on_crash") == "fail"
         if is_urgent or not self.backlog or len(self.ended) >= GROUP_SIZE:
             self._woken.set()
 
     def settle(self, batch: Sequence[RunningTask]) -> None:
-        """Forget runs whose outcomes are written."""
+        """Forget runs whose outcomes are written, and adapt how many tasks to claim ahead."""
         for run in batch:
             self._forget(run)
         self._adapt(batch)

@@ -80,7 +80,7 @@ _due: list[str] = [
     # Ended, and not counted by its schedule yet.
     "SELECT 1 FROM execution_execution "
     "WHERE accounted_at IS NULL AND schedule_id IS NOT NULL AND NOT (status = 'in_progress')",
-    # Longer than its schedule allows.
+    # Running for longer than its schedule allows.
     "SELECT 1 FROM execution_execution "
     "WHERE status = 'in_progress' AND cancel_requested_at IS NULL AND timeout_at <= %(now)s",
     # After its deadline, and not reported yet.
@@ -101,10 +101,10 @@ _next_times: list[str] = [
 
 
 def register(settle: Part, *, due: str, next_at: str) -> None:
-    """Let a tick settle rows of another app; call it in `AppConfig.ready`.
+    """Register a part that settles rows of another app in each tick; call this in `AppConfig.ready`.
 
-    `due` selects the rows that are due, `next_at` the time of the next row that will be: both are SQL, with
-    `%(now)s` for the time of the tick.
+    `due` is SQL that selects the rows that are due, and `next_at` is SQL that selects the time at which the
+    next row becomes due; both use `%(now)s` for the time of the tick.
     """
     SETTLING.append(settle)
     _due.append(due)
@@ -121,7 +121,10 @@ def register_opening(once: Part) -> None:
 
 
 def tick(now: datetime, *, recovering: bool = True) -> bool:
-    """Run all parts in order; an error in one does not stop the others. Return whether all succeeded."""
+    """Run all parts in order; an error in one does not stop the others. Return whether all succeeded.
+
+    Nothing is settled if nothing is due. Recovery is left out unless `recovering`.
+    """
     return _each((*(SETTLING if is_due(now) else ()), *(RECOVERING if recovering else ())), now)
 
 
@@ -221,7 +224,7 @@ class SchedulerLoop:
         return time.monotonic() - self.ticked < settings.JIM_LEASE_SECONDS
 
     def _sleep(self) -> bool:
-        """Sleep until something has changed (True), or until a tick is certainly due (False)."""
+        """Sleep until the database has changed or a tick is certainly due; return True for a change."""
         # Counted from the last tick, so that rows that have become due since then are not missed.
         due, now = next_due(self.ticked_at), clock.now()
         tick_at = self.recovered + self.recovers_after

@@ -38,7 +38,7 @@ class RunningTask:
         self._turn = threading.Lock()
 
     def take(self) -> bool:
-        """Return True to the first caller: the seat that starts it, or the loop that withdraws it."""
+        """Return True to the first caller only: the seat that starts the task, or the withdrawing loop."""
         return self._turn.acquire(blocking=False)
 
     @property
@@ -70,7 +70,10 @@ class Seats:
         return max(0, self._queue.qsize() - self._passed_over)
 
     def withdraw(self, run: RunningTask) -> bool:
-        """Withdraw a task that no seat has started; the seat that takes it from the queue skips it."""
+        """Withdraw a task; return False if a seat has already started it.
+
+        The task stays in the queue of the seats, and the seat that takes it skips it.
+        """
         with self._lock:
             is_withdrawn = run.take()
             self._passed_over += is_withdrawn
@@ -102,7 +105,7 @@ class Seats:
         connections.close_all()
 
     def _wait_for_certainty(self, run: RunningTask) -> None:
-        """Wait until the lease is good: a process that was frozen must not start tasks of other workers.
+        """Wait until the lease is good: a process that was frozen must not start tasks that it has lost.
 
         The loop withdraws tasks that do not start for a while, to release them or because they are lost. The
         lease is checked once more when the step itself starts, however long that takes.

@@ -1,6 +1,6 @@
 """The worker's loop: write outcomes, notice cancellations, claim tasks, or sleep.
 
-`Registration` is this process as others see it; `RunningTasks` is what it has claimed.
+`Registration` is this process as others see it; `RunningTasks` contains the tasks that it has claimed.
 """
 
 from __future__ import annotations
@@ -97,14 +97,17 @@ class WorkerLoop:
         return self.wants_restart
 
     def stop(self) -> None:
-        """Drain, then end. If called a second time, do not wait for the steps. Called from another thread."""
+        """Drain, then end. If called a second time, do not wait for the steps.
+
+        This method can be called from another thread.
+        """
         self.wants_restart = False
         self.deadline = 0.0 if self.stopping.is_set() else time.monotonic() + settings.JIM_GRACE_SECONDS
         self.stopping.set()
         self.woken.set()
 
     def _open(self) -> bool:
-        """Register and start the threads. False: asked to stop before the database became available."""
+        """Register and start the threads; return False if asked to stop before the database was available."""
         while not self._arrive():
             if self.stopping.wait(RETRY_SECONDS):
                 return False
@@ -199,7 +202,7 @@ class WorkerLoop:
         self.runs.withdrawn = []
 
     def _free_reserved_seats(self) -> None:
-        """Free the seats of direct requests whose process is gone. The queue needs no scheduler for this."""
+        """Free the seats of direct requests whose process is gone, even if no scheduler is running."""
         if time.monotonic() - self.last_expiry > settings.JIM_LEASE_SECONDS / 12:
             self.last_expiry = time.monotonic()
             recovery.expire_reservations(clock.now())
@@ -242,7 +245,11 @@ class WorkerLoop:
                 self.wants_restart = True
 
     def _flush(self, *, claiming: bool) -> int:
-        """Write the outcomes that have arrived and claim tasks for the free seats, in one transaction."""
+        """Write the outcomes that have arrived, and claim tasks for the free seats.
+
+        If there are outcomes, both happen in one transaction. Return the number of outcomes and claimed
+        tasks.
+        """
         while self.runs.ended:
             self.unwritten.append(self.runs.ended.popleft())
         batch = self.unwritten
@@ -251,7 +258,7 @@ class WorkerLoop:
             if not batch:
                 self._start(claimed)
         except AWAY:
-            # Perhaps it was carried out, and only the answer was lost.
+            # Perhaps the transaction was committed, and only the answer was lost.
             self.is_doubtful, self.may_hold_strays = bool(batch), claiming
             raise
         self.unwritten, self.is_doubtful = [], False
@@ -298,7 +305,7 @@ class WorkerLoop:
         self.runs.start(claimed, worker_id=worker.pk, lease=lease, nursery=self.registration.nursery)
 
     def _keep_house(self, *, is_idle: bool) -> None:
-        """Do one small batch of housekeeping per turn of the loop, so that no step waits for it."""
+        """Do one small batch of housekeeping if it is due, so that no step waits for it for long."""
         waited = time.monotonic() - self.last_housekeeping
         if waited > (HOUSEKEEPING_SECONDS if is_idle else STARVED_SECONDS) and not keep_house(clock.now()):
             self.last_housekeeping = time.monotonic()
@@ -320,9 +327,9 @@ class WorkerLoop:
         return SAID_SECONDS if self.changed_at is None else LOOK_SECONDS
 
     def _seconds_to_next_task(self) -> float:
-        """Return how long it takes until the next delayed task is ready.
+        """Return in how many seconds the next delayed task will be ready.
 
-        Counted from the last claim, so that tasks that have become ready since then are not missed.
+        Tasks that have become ready since the last claim count as well, so that none is missed.
         """
         at = WorkerTask.objects.queued_later(pools=self.pools, now=self.claimed_at)
         return math.inf if at is None else max(0, (at - clock.now()).total_seconds())

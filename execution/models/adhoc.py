@@ -32,7 +32,8 @@ Mode = Literal["sequential", "parallel", "steps"]
 KEYS = frozenset({"idempotency_key", "dedup_key"})
 # What a job request can contain besides the fields of its step.
 OPTIONS = KEYS | {"position", "available_at"}
-# Fields about a step's place among other steps. A single job has none; a template can still set these fields.
+# Fields about a step's place among other steps. In a single job, they have no meaning, but its template can
+# still set them.
 OF_GROUPS = ("index", "run_if", "continue_on_failure")
 ALONE = (
     "This field has no effect in a single job, which has no other steps. Leave the field out, or queue a "
@@ -105,21 +106,24 @@ class JobRequest(NamedTuple):
         )
 
     def skipped(self, twin: uuid.UUID, now: datetime) -> Activity:
-        """Build the record of a job that was not queued because its twin has not ended."""
+        """Build the activity of a skipped job: `twin`, a job with the same `dedup_key`, has not ended."""
         why = f"Not queued: job {twin} with the deduplication key “{self.dedup_key}” has not ended."
         details = {"twin": str(twin), "request": self.line.get("request")}
         return self.planned.ended(Activity.Status.SKIPPED, why, now=now, details=details)
 
 
 def named(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Name a job after its step type if it has no name. A job from a template is named by the template."""
+    """Return a copy of the request in which a job without a name is named after its step type.
+
+    A job without a step type comes from a template, which names it.
+    """
     return {"name": request["step_type"], **request} if "step_type" in request else dict(request)
 
 
 def first_wrong(
     requests: Sequence[Mapping[str, Any]], *, initiator: Initiator, now: datetime
 ) -> tuple[int, ValidationError] | None:
-    """Return the number of the first job that cannot be queued, counted from 0, and why."""
+    """Return the index of the first job that cannot be queued, and why; None if all can be queued."""
     for number, request in enumerate(requests):
         try:
             list(JobRequest.each([request], initiator=initiator, now=now))
@@ -134,7 +138,7 @@ def names_keys(requests: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = None) -> dict[str, Any]:
-    """Build the only line of a job's plan: checked, resolved and frozen."""
+    """Check the step of a job, and return the only line of its plan, complete and frozen."""
     # The types are included because 1 and True are equal in Python.
     frame = tuple((name, type(value), value) for name, value in step.items() if name != "config")
     try:
@@ -162,7 +166,10 @@ def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = 
 
 @lru_cache(maxsize=256)
 def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
-    """Check a step without its config. Results are cached, as thousands of similar jobs can be queued."""
+    """Check the fields of a step except its config, and return them with the step's limit keys.
+
+    Results are cached, as thousands of similar jobs can be queued.
+    """
     data = {name: value for name, _, value in frame}
     if unknown := sorted(set(data) - set(Step.FIELDS)):
         raise ValidationError(dict.fromkeys(unknown, "A job does not have this field."))
@@ -188,7 +195,7 @@ def check_own_steps(requests: Sequence[Any], may: permissions.May) -> None:
 
 
 def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the steps that the caller wrote. A template that is used unchanged was written by others."""
+    """Return the steps that the caller wrote itself, without those that use a template unchanged."""
     own = [each for each in requests if isinstance(each, Mapping) and _says_more(each)]
     templates = TaskTemplate.objects.needed_by(own)
     written = [
@@ -202,7 +209,7 @@ def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _says_more(request: Mapping[str, Any]) -> bool:
-    """Return whether a request contains more than a template: its own config, pool or resources."""
+    """Return whether a request is a step of its own, or sets config, pool or resources for a template."""
     return "template" not in request or not {"config", *PLACE}.isdisjoint(request)
 
 
@@ -227,7 +234,7 @@ def checked_group(
     on_failure: str,
     timeout_seconds: int | None,
 ) -> list[Step]:
-    """Return the steps of a group with their indexes. All errors are reported together, by field."""
+    """Check a group of jobs and return its steps with their indexes; report all errors together, by field."""
     wrong: dict[str, str] = {}
     if not isinstance(name, str) or not 0 < len(name.strip()) <= 200:
         wrong["name"] = "A group needs a name, which can be at most 200 characters long."
@@ -265,7 +272,7 @@ def _step(step: Any, number: int, mode: str) -> Any:
 
 
 def complete(step: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Complete a single job from its template. A job without a template is returned unchanged."""
+    """Return the step of a single job, completed from its template; unchanged if it names no template."""
     return _of_template(step, TaskTemplate.objects.needed_by([step])) if "template" in step else step
 
 
@@ -312,11 +319,11 @@ def _later(request: Mapping[str, Any], now: datetime) -> datetime | None:
 
 
 def _named(key: str, initiator: Initiator) -> uuid.UUID:
-    """Derive a job's key from its idempotency key: the same key of the same initiator gives the same job."""
+    """Derive a job's key from its initiator and idempotency key, so that a repeated request finds the job."""
     return uuid.uuid5(REPEATS, f"{initiator.type}\n{initiator.id}\n{key}")
 
 
 def _fingerprint(request: Mapping[str, Any]) -> str:
-    # In its stored form, all keys are text and can be sorted.
+    # In JSON, all names are strings, so they can be sorted.
     stored = json.loads(json.dumps(dict(request), default=str))
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()

@@ -18,7 +18,8 @@ from execution import failure
 if TYPE_CHECKING:
     from .execution import Execution
 
-# One round trip instead of three. With the array, PostgreSQL plans well even for tables without statistics.
+# Move executions to their next groups in one round trip instead of three. As the ids of the executions are
+# also given as an array, PostgreSQL plans well even for tables without statistics.
 MOVE = f"""
     WITH v AS (
         SELECT (x->>0)::bigint AS id, (x->>1)::int AS current_index FROM jsonb_array_elements(%s) AS given(x)
@@ -35,7 +36,11 @@ MOVE = f"""
 
 
 class Standing(NamedTuple):
-    """Whether an execution has live tasks, its first waiting group, and its current group's last attempts."""
+    """What decides whether an execution advances.
+
+    `is_live`: a task is queued or processing. `following`: the index of the first group with waiting tasks.
+    `last`: the last attempt of each step in the current group, by line, if no task is live.
+    """
 
     is_live: bool
     following: int | None
@@ -43,7 +48,7 @@ class Standing(NamedTuple):
 
 
 def advance(model: type[Execution], executions: Iterable[Execution], *, now: datetime) -> list[int]:
-    """Advance or end each locked execution whose group is done; return the ids of the queued tasks."""
+    """Advance or end the locked executions whose group has ended; return the ids of newly queued tasks."""
     running = [e for e in executions if e.status == model.Status.IN_PROGRESS]
     standings = _standings(running) if running else {}
     moving: list[Execution] = []
@@ -59,7 +64,7 @@ def advance(model: type[Execution], executions: Iterable[Execution], *, now: dat
 
 
 def _standings(executions: Sequence[Execution]) -> dict[int, Standing]:
-    """Read which tasks each execution still has and, if none of them is live, how its current group ended."""
+    """Return, by execution id, which tasks are left and, if none of them is live, how the group ended."""
     theirs, params = among("e.id", [e.pk for e in executions])
     tasks, _ = among("execution_id", [e.pk for e in executions])
     rows = fetch(
@@ -125,7 +130,7 @@ def _following(
 
 
 def _pass_kept(execution: Execution) -> None:
-    """Move past the groups that a retry reused after the last group that it ran."""
+    """Set `current_index` to the last group, even if a retry reused that group instead of running it."""
     kept = [step["index"] for step in execution.plan["steps"] if step.get("reused")]
     execution.current_index = max([execution.current_index, *kept])
 
@@ -208,7 +213,7 @@ def _root_status(execution: Execution, warned: bool) -> str:
 
 
 def _warned(roots: Sequence[int]) -> set[int]:
-    """Return the root activities with a step whose last attempt failed or had warnings."""
+    """Return the ids of those root activities with a step whose last attempt failed or had warnings."""
     theirs, params = among("a.parent_id", roots)
     troubled = [*Activity.FAILURES, Activity.Status.COMPLETE_WITH_WARNING]
     rows = fetch(
@@ -221,7 +226,10 @@ def _warned(roots: Sequence[int]) -> set[int]:
 
 
 def _settle_after(schedule_ids: set[int]) -> None:
-    """Settle occurrences that waited for these executions. If this fails, the next tick does it."""
+    """Settle occurrences of these schedules that were waiting until an execution ended.
+
+    If this fails, the next tick of the scheduler does it.
+    """
     from execution.loops.invoker import invoke_soon
 
     invoke_soon(schedule_ids, now=clock.now())

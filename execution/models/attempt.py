@@ -24,14 +24,15 @@ from .brief import whole
 if TYPE_CHECKING:
     from .task import WorkerTask
 
-# The statuses that another attempt can follow.
+# The statuses after which another attempt of the task can follow.
 UNSUCCESSFUL = (Activity.Status.FAILED_WITH_ERROR, Activity.Status.COMPLETE_WITH_ERROR)
 
 
 class ClaimedTask:
     """A claimed attempt, with the values of its row in the queue. It is not a model instance.
 
-    Thousands are claimed in a second; a model instance for each would cost more than the claim itself.
+    Thousands of tasks can be claimed in a second; a model instance for each would cost more than the claim
+    itself.
     """
 
     COLUMNS = (
@@ -120,7 +121,11 @@ class Finish:
 
     @classmethod
     def lost(cls, task: ClaimedTask, *, is_cancelled: bool, now: datetime) -> Finish:
-        """Build the end of a lost attempt. Its step type can decide it; if not, the retry policy does."""
+        """Build the outcome of an attempt whose worker was lost.
+
+        The step type can decide how the attempt ended. Otherwise, the attempt counts as a crash, and the
+        `on_crash` of the step says whether it is retried.
+        """
         usual = cls.unfinished(task, "lost", "worker lost", now=now)
         kind = registry.step_types.get(task.work.step_type)
         status = kind.lost(task.work, is_cancelled=is_cancelled, now=now) if kind else None
@@ -133,7 +138,7 @@ class Finish:
 
     @classmethod
     def unfinished(cls, task: ClaimedTask, reason: Reason, why: str, *, now: datetime) -> Finish:
-        """Build the end of an attempt whose step did not say how it ended."""
+        """Build the outcome of an attempt whose step reported none: cancelled or failed, by `reason`."""
         is_cancel = reason == "cancel"
         began = task.claimed_at
         outcome = Outcome(
@@ -150,7 +155,7 @@ class Finish:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the ending stays the same if a cancel was requested in the meantime."""
+        """Return whether the attempt ends in the same way if a cancel was requested in the meantime."""
         return self.outcome.interrupted not in ("lost", "drain") and not self.outcome.again_at
 
     def next(self, now: datetime) -> retry.Next | None:

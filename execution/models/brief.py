@@ -10,7 +10,8 @@ from typing import Any
 
 from django.db import models
 
-# The values that stored lines leave out. Rows rely on them: do not change them if a step's defaults change.
+# The values that stored lines leave out. Rows in the database rely on them: do not change a value here if the
+# default of a step changes.
 UNSAID: dict[str, Any] = {
     "pool": "default",
     "priority": 0,
@@ -62,7 +63,7 @@ def _each_line(plan: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class LineField(models.JSONField):
-    """A plan line, which is brief in the database and whole everywhere else."""
+    """A plan line that is stored without the values in UNSAID; they are restored when it is read."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return whole(super().from_db_value(value, expression, connection))
@@ -72,7 +73,7 @@ class LineField(models.JSONField):
 
 
 class PlanField(models.JSONField):
-    """A plan whose lines are brief in the database and whole everywhere else."""
+    """A plan whose lines are stored without the values in UNSAID; they are restored when it is read."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return whole_plan(super().from_db_value(value, expression, connection))

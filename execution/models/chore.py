@@ -13,7 +13,10 @@ SILENCE = timedelta(minutes=2)
 
 class ChoreQuerySet(models.QuerySet["Chore"]):
     def take(self, name: str, *, every: timedelta, now: datetime) -> bool:
-        """Return whether the caller should do this chore now: once per interval, across all processes."""
+        """Take this chore if it is due; return whether the caller should do it now.
+
+        Once per interval `every`, one call among all processes returns True.
+        """
         self.get_or_create(name=name)
         due = Q(last_run_at=None) | Q(last_run_at__lte=now - every)
         return self.filter(due, name=name).update(last_run_at=now) == 1
@@ -21,7 +24,8 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
     def tick(self, *, outage: timedelta, now: datetime) -> datetime:
         """Record a tick; return since when schedulers have ticked without a gap longer than `outage`.
 
-        If the last tick is that far in the future, the clock was set back, which counts as a gap as well.
+        If the last tick is more than `outage` in the future, the clock was set back, which counts as a gap as
+        well.
         """
         times = (now, now - outage, now + outage)
         at, long_ago, ahead = (connection.ops.adapt_datetimefield_value(time) for time in times)
@@ -41,12 +45,12 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
         self.filter(name="tick").update(took_seconds=seconds)
 
     def last_tick(self) -> Chore | None:
-        """Return when a scheduler last looked at everything, and how long that took."""
+        """Return the chore that records when a scheduler last ticked, and how long that took."""
         return self.filter(name="tick").first()
 
 
 class Chore(models.Model):
-    """Recurring work that one process does for all, with the time when it was last done."""
+    """Recurring work that one process does for all processes, with the time when it was last done."""
 
     name = models.CharField(max_length=40, primary_key=True)
     last_run_at = models.DateTimeField(null=True)
@@ -60,7 +64,10 @@ class Chore(models.Model):
 
 
 def is_ticking(last_tick: Chore | None, *, now: datetime) -> bool:
-    """Return whether a scheduler is running. A scheduler looks at everything at least every half lease."""
+    """Return whether a scheduler is running, judged by its last tick.
+
+    A scheduler ticks at least every half lease.
+    """
     silence = max(SILENCE, timedelta(seconds=settings.JIM_LEASE_SECONDS))
     return (
         last_tick is not None and last_tick.last_run_at is not None and now - last_tick.last_run_at < silence

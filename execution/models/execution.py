@@ -71,7 +71,7 @@ class Execution(models.Model):
     objects = ExecutionQuerySet.as_manager()
 
     class Meta:
-        # If several indexes fit, SQLite uses the one created last, so those with conditions come last.
+        # If several indexes fit, SQLite uses the one created last, so indexes with conditions come last.
         indexes = [
             models.Index(fields=["schedule", "-id"], name="execution_of_schedule"),
             models.Index(fields=["schedule"], name="execution_active", condition=Q(status="in_progress")),
@@ -122,7 +122,7 @@ class Execution(models.Model):
         return self.deadline_at is not None and self.deadline_at < (self.finished_at or now)
 
     def neighbours(self) -> tuple[int | None, int | None]:
-        """Return the ids of the executions of the same schedule before and after this one."""
+        """Return the ids of the schedule's executions just before and just after this one, if any."""
         if self.schedule_id is None:
             return None, None
         same = Execution.objects.filter(schedule=self.schedule_id).values_list("pk", flat=True)
@@ -130,7 +130,7 @@ class Execution(models.Model):
         return before, same.filter(pk__gt=self.pk).order_by("pk").first()
 
     def time_out(self, *, now: datetime) -> bool:
-        """Stop the execution like a cancelled one, but count it as failed."""
+        """Stop the execution as a cancel does, but count it as failed; return False if it had ended."""
         return self.cancel(
             initiator=Initiator.system("timeout"), now=now, reason=self._timeout_words(), timed_out=True
         )
@@ -148,7 +148,10 @@ class Execution(models.Model):
     def cancel(
         self, *, initiator: Initiator, now: datetime, reason: str = "", timed_out: bool = False
     ) -> bool:
-        """Ask running steps to stop; only clean-up starts afterwards. False: it had already ended."""
+        """Ask running steps to stop, and start only clean-up steps from now on.
+
+        Return False if the execution had already ended.
+        """
         from .task import WorkerTask
 
         with transaction.atomic():
@@ -168,7 +171,7 @@ class Execution(models.Model):
         return True
 
     def clean_up(self, *, is_failure: bool = False) -> list[int]:
-        """Return the lines that still run after a cancel; none if the plan is damaged."""
+        """Return the numbers of the plan lines that still run after a cancel; none if the plan is damaged."""
         try:
             return failure.clean_up(self.plan["steps"], is_failure=is_failure)
         except (AttributeError, KeyError, TypeError):
@@ -180,7 +183,10 @@ class Execution(models.Model):
         return list(rows.order_by("step_index", "line").values_list("pk", "name"))
 
     def terminate(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """End the execution immediately, without clean-up. A worker whose row is gone writes nothing more."""
+        """End the execution immediately, without clean-up; return False if it had already ended.
+
+        The rows of its tasks are deleted, so that workers that still run them write nothing more.
+        """
         from .task import WorkerTask
 
         with transaction.atomic():
@@ -193,7 +199,7 @@ class Execution(models.Model):
             tasks = WorkerTask.objects.filter(execution=execution)
             # Steps that postponed themselves have begun as well.
             running = Activity.objects.open().filter(parent=execution.activity_id, executed_at__isnull=False)
-            # Their worker may be releasing them, or writing their output.
+            # Locked first, as a worker may be releasing the tasks or writing their output.
             list(tasks.lock().values_list("pk"))
             list(running.lock().values_list("pk"))
             tasks.delete()
@@ -206,7 +212,11 @@ class Execution(models.Model):
     def retry(
         self, *, initiator: Initiator, now: datetime, whole: bool = False, key: str = "", overlap: str = ""
     ) -> Execution | None:
-        """Start a new execution of the steps that did not succeed, or of all. None: it waits for its turn."""
+        """Start a new execution of the steps that did not succeed or, if `whole`, of all steps.
+
+        Return None if the new execution has to wait for its turn. A request with the same `key` starts no
+        second one.
+        """
         from execution.loops.invoker import trigger
 
         if self.status == self.Status.IN_PROGRESS:
@@ -229,9 +239,10 @@ class Execution(models.Model):
     def _retry_group(
         self, start: Start, *, initiator: Initiator, now: datetime, whole: bool, key: str
     ) -> Execution:
-        """Retry a group, or return the retry that the same key asked for.
+        """Retry a group of jobs; if `key` was used before, return the execution that it started then.
 
-        Without a schedule, there is no occurrence that stores the key.
+        The key is stored in the activity of the request: without a schedule, there is no occurrence to store
+        it.
         """
         with transaction.atomic():
             list(Execution.objects.lock().filter(pk=self.pk).values_list("pk"))
@@ -262,7 +273,7 @@ class Execution(models.Model):
 
     @property
     def nominal_at(self) -> datetime | None:
-        """Return the time that this execution stands for."""
+        """Return the nominal time: the time that this execution stands for."""
         if self.occurrence is not None:
             return self.occurrence.nominal_at
         told = self.plan["steps"][0].get("nominal_at")

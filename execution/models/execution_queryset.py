@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECOVERED_PER_PASS = 100
-# In the order of the model's fields, as `from_db` requires.
+# The columns that are needed to advance an execution, in the order of the model's fields, as `from_db`
+# requires.
 HELD = (
     "id",
     "schedule_id",
@@ -57,7 +58,7 @@ HELD = (
     "error",
     "started_at",
 )
-# How many plans a process keeps parsed, and the longest that it keeps; longer plans are parsed each time.
+# How many parsed plans a process caches, and the length in characters up to which it caches a plan.
 PLANS, PLAN_SIZE = 256, 16_384
 
 
@@ -145,7 +146,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def start(self, starts: Sequence[Start], *, now: datetime) -> list[int]:
         """Insert executions, root activities, all tasks and their activities, in a handful of statements.
 
-        Return the ids of the executions in the same order.
+        Return the ids of the executions in the order of `starts`.
         """
         with planned_once():
             roots = Activity.objects.add(
@@ -179,7 +180,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         timeout_seconds: int | None = None,
         may: permissions.May = permissions.anything,
     ) -> Execution:
-        """Start a group of jobs: one after the other, side by side, or ordered by their indexes."""
+        """Start a group of jobs, to run one after the other, side by side, or ordered by their indexes."""
         check_own_steps(steps, may)
         checked = checked_group(
             name, steps, mode=mode, on_failure=on_failure, timeout_seconds=timeout_seconds
@@ -197,7 +198,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.get(pk=pk)
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[int]:
-        """Advance the locked executions whose group is done.
+        """Advance or end the locked executions whose group has ended.
 
         Return the ids of the tasks that are now queued. A caller that does not claim them must wake workers.
         """
@@ -236,7 +237,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return list(ended.values())
 
     def around(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Around]:
-        """Read the running executions of these schedules, and all executions that ended after `now`."""
+        """Return these schedules' running executions, and all executions that ended after `now`.
+
+        The latter can belong to other schedules; the caller ignores those.
+        """
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
             "SELECT id, schedule_id, source, cancel_requested_at IS NOT NULL, true, started_at "
@@ -252,7 +256,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         ]
 
     def recover(self, *, now: datetime) -> int:
-        """Advance stuck executions. Their activities show whether they succeeded; missing tasks do not."""
+        """Advance or end stuck executions; return how many there were.
+
+        How their steps ended is read from the activities, as the tasks are gone.
+        """
         stuck = list(self.stuck().values_list("pk", flat=True)[:RECOVERED_PER_PASS])
         for pk in stuck:
             try:
@@ -266,7 +273,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return len(stuck)
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete ended executions with all their activities, output and items."""
+        """Delete up to `limit` executions that ended before this time, with their activities and output.
+
+        Executions that are not accounted for yet are kept. Return how many were deleted.
+        """
         old = list(
             self.filter(Q(accounted_at__isnull=False) | Q(schedule=None), finished_at__lt=before)
             .order_by("finished_at")
@@ -283,7 +293,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
 
 
 def _plan(text: str) -> Any:
-    """Parse a plan, or return it from the cache if it is short; a plan never changes."""
+    """Parse a plan. Parsed plans are cached if they are short, as a plan never changes."""
     return kept_plan(text) if len(text) <= PLAN_SIZE else whole_plan(_loaded(text))
 
 

@@ -41,7 +41,7 @@ class Job:
         return self.activity.status if self.task is None else self.task.state
 
     def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Cancel a job that has not started, or ask a running one to stop. False: it had already ended."""
+        """Cancel a job that has not started, or ask a running one to stop; return False if it has ended."""
         own = WorkerTask.objects.filter(activity__task_key=self.key, execution=None)
         with transaction.atomic():
             if not WorkerTask.objects.filter(pk__in=list(own.values_list("pk", flat=True))).cancel(now=now):

@@ -57,8 +57,9 @@ class LimitQuerySet(models.QuerySet["Limit"]):
     def room(self, *, limit_keys: str, pool: str, apart_from: UUID | None = None) -> bool:
         """Return whether one more task with these keys can run. The answer holds until the transaction ends.
 
-        A reservation counts once its seat is taken; a waiting one does not keep another from a seat. A pool
-        without a limit has as many seats as its workers.
+        A reservation takes up a place only while its request runs, so a waiting one does not keep others from
+        a seat. The reservation `apart_from` is not counted. A pool without a limit has as many seats as its
+        workers.
         """
         sizes = self.lock_sizes(limit_keys.split(SEPARATOR))
         seats = {} if f"pool:{pool}" in sizes else {pool: self._seats(pool)}
@@ -71,14 +72,15 @@ class LimitQuerySet(models.QuerySet["Limit"]):
         return Room.left(sizes, seats, fetch(f"{HELD} UNION ALL {taken}", [own])).fits(limit_keys, pool)
 
     def lock_sizes(self, keys: Iterable[str]) -> dict[str, int]:
-        """Lock the limits that exist, so that one transaction counts at a time; return their sizes by key.
+        """Lock the existing limits with these keys, and return their sizes by key.
 
-        Count the tasks in a later statement, which sees everything that was committed before.
+        Only one transaction at a time can thus count the tasks of a limit. Count them in a later statement,
+        which sees everything that was committed before the lock.
         """
         return dialect().lock_limits(set(keys))
 
     def _seats(self, pool: str) -> int:
-        """Count the seats of a pool without a limit. Its reservation is locked in place of a limit."""
+        """Count the seats of a pool without a limit; lock the pool's reservation in place of a limit."""
         dialect().lock_reservations([pool])
         return Worker.objects.seats_of(pool)
 
@@ -136,7 +138,7 @@ class Limit(models.Model):
             wake("jim_tasks")
 
     def check_definition(self) -> None:
-        """Check all fields; raise ValidationError by field."""
+        """Clean the note and check all fields; raise ValidationError with the errors by field."""
         self.note = clean_text((self.note or "").strip())
         self.full_clean(validate_unique=False, validate_constraints=False)
 
@@ -146,7 +148,7 @@ class Limit(models.Model):
             raise ValidationError({"key": f"This key {complaint}."})
 
     def _take(self) -> Limit:
-        """Lock the row and read it again, so that later decisions use its newest state."""
+        """Lock the limit and read its values again; raise Refused if it was deleted in the meantime."""
         fresh = Limit.objects.filter(pk=self.pk).select_for_update(of=("self",), no_key=True).first()
         if fresh is None:
             raise Refused(f"The limit “{self}” was deleted in the meantime.")
@@ -156,10 +158,13 @@ class Limit(models.Model):
 
 @contextmanager
 def queue_at_rest() -> Iterator[None]:
-    """Keep others from queueing, claiming or ending tasks, so that every task is marked by existing limits.
+    """Run the block in a transaction while no other transaction can queue, claim or end tasks.
 
-    The lock also waits for transactions that hold rows which they are about to write. It is taken before the
-    lock of a limit, as in claims.
+    The block can thus set `is_limited` on all tasks with a key without missing any. Raise Refused if the
+    queue does not come to rest soon.
+
+    The lock also waits for transactions that hold rows which they are about to write. As in claims, the queue
+    is locked before any limit, so that there are no deadlocks.
     """
     try:
         with transaction.atomic():

@@ -46,7 +46,7 @@ class Planned(NamedTuple):
     root_id: int | None = None
     position: int = 0
     dedup_key: str = ""
-    # The task does not start before this time; None: it is ready immediately.
+    # The task does not start before this time; if None, it is ready immediately.
     later_at: datetime | None = None
 
     @property
@@ -75,7 +75,8 @@ class Planned(NamedTuple):
 def add(planned: Iterable[Planned], *, now: datetime) -> None:
     """Add tasks and the activities of their first attempts, all or none, and wake the workers.
 
-    While PostgreSQL writes one batch, the next is built. SQLite has one write lock, so all are built first.
+    While PostgreSQL writes one batch, the next is built. On SQLite, all tasks are built before the first is
+    written, to hold its only write lock briefly.
     """
     every = iter(planned if connection.vendor == "postgresql" else list(planned))
     some = list(islice(every, AT_ONCE))
@@ -90,12 +91,12 @@ def add(planned: Iterable[Planned], *, now: datetime) -> None:
 
 
 def new_key() -> UUID:
-    """Return a UUID of version 7: keys of the same time are neighbours in an index, unlike random keys."""
+    """Return a UUID of version 7, so that keys made at the same time are close together in an index."""
     milliseconds, random = time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big")
     return UUID(int=milliseconds << 80 | 7 << 76 | (random >> 68) << 64 | 2 << 62 | random & (1 << 62) - 1)
 
 
 def up_to_date(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the values that a line lacks because it was planned by an older version of JIM."""
+    """Return the line with the values that it lacks if it was planned by an older version of JIM."""
     told: dict[str, Any] = Step().as_json() | whole(line)
     return told if "limit_keys" in told else told | {"limit_keys": limit_keys(told)}

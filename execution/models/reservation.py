@@ -63,9 +63,10 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         now: datetime,
         then: Callable[[Reservation], object] = lambda reservation: None,
     ) -> Reservation | None:
-        """Reserve the pool's next free seat; None while another request has it or a queued task goes first.
+        """Reserve the next free seat of the line's pool for a direct request.
 
-        `then` is called in the same transaction.
+        Return None if another request has reserved it, or if a queued task goes first. `then` is called with
+        the reservation, in the same transaction.
         """
         reservation = self._reserve(line, holder, now, then)
         if reservation is None and self.filter(pool=line["pool"]).expire(now):
@@ -73,7 +74,11 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return reservation
 
     def in_the_way(self, pool: str, *, now: datetime) -> Reservation | None:
-        """Return the reservation that prevents another: a live one, or one after which a task goes first."""
+        """Return the reservation that prevents a new one in this pool; None if there is none.
+
+        This is the live reservation while its lease is valid, or the last released one while a queued task
+        must start before the next reservation.
+        """
         rows = list(self.filter(pool=pool).order_by("-released_at"))
         for live in (each for each in rows if each.released_at is None):
             return live if live.lease_until >= now else None
@@ -84,9 +89,10 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return sum(reservation.lapse(now) for reservation in self.lapsed(now))
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete reservations that were released before this time, which must be more than a lease ago.
+        """Delete up to `limit` reservations that were released before this time; return their number.
 
-        For one lease, the last reservation of each pool can still let a task go first.
+        The time must be more than one lease ago: until then, the last reservation of a pool can still let a
+        task go first.
         """
         old = self.filter(released_at__lt=before).values_list("pk", flat=True)[:limit]
         return self.filter(pk__in=list(old)).delete()[0]
@@ -94,7 +100,10 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
     def _reserve(
         self, line: Mapping[str, Any], holder: str, now: datetime, then: Callable[[Reservation], object]
     ) -> Reservation | None:
-        """Reserve in a transaction of its own, as a reservation only works once others can see it."""
+        """Insert a reservation in a transaction of its own, as it only works once others can see it.
+
+        Return None if another request has reserved the seat, or if a queued task goes first.
+        """
         with transaction.atomic(durable=True):
             reservation = self._insert(line, holder, now)
             if reservation is None or not self._is_its_turn(reservation, now):
@@ -103,7 +112,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return reservation
 
     def _insert(self, line: Mapping[str, Any], holder: str, now: datetime) -> Reservation | None:
-        """Insert a reservation. None: the pool has a live one already."""
+        """Insert a reservation and return it; return None if the pool already has a live one."""
         made = Reservation(
             pool=line["pool"],
             limit_keys=line["limit_keys"],
@@ -118,7 +127,8 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
     def _is_its_turn(self, reservation: Reservation, now: datetime) -> bool:
         """Return whether the reservation may have the seat. If a queued task goes first, delete it.
 
-        Call this after the insert: from then on, no other reservation of the pool can be released.
+        Call this after the insert: while this reservation is live, no other reservation of the pool can
+        become live and be released. Older released reservations of the pool are deleted, except for the last.
         """
         others = self.filter(pool=reservation.pool).exclude(pk=reservation.pk)
         released = list(others.order_by("-released_at"))
@@ -131,7 +141,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
 
 
 class Reservation(models.Model):
-    """The next free seat of a pool, held for a direct request. It counts as occupied until it is released."""
+    """The next free seat of a pool, kept for a direct request. The seat counts as taken until its release."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     pool = models.CharField(max_length=40)
@@ -179,10 +189,11 @@ class Reservation(models.Model):
         now: datetime,
         clock: Callable[[], datetime] | None = None,
     ) -> bool:
-        """Begin the request, with an activity that only this reservation may write to.
+        """Start the direct request in its seat, with an activity that only this reservation may write to.
 
-        Return False while no seat is free. Raise Lost if the reservation was released before. Locking the
-        limits can take long, so `clock` is then called for the time to record; without it, `now` is recorded.
+        Return False if no seat is free. Raise Lost if the reservation has been released. As locking the
+        limits can take long, the time to record is read from `clock` afterwards; without a `clock`, `now` is
+        recorded.
         """
         with transaction.atomic(savepoint=False):
             if not self.sees_room():
@@ -206,11 +217,11 @@ class Reservation(models.Model):
         return Limit.objects.room(limit_keys=self.limit_keys, pool=self.pool, apart_from=self.pk)
 
     def beat(self, now: datetime) -> bool:
-        """Renew the lease. False: the seat has been released."""
+        """Renew the lease; return False if the seat has been released."""
         return self._if_live().update(lease_until=now + lease()) == 1
 
     def finish(self, ending: Ending, *, now: datetime) -> bool:
-        """Record how the request ended and release the seat. False: the seat was lost before."""
+        """Record how the request ended, and release the seat; return False if the seat was lost before."""
         with transaction.atomic():
             is_own = self._release(self._if_live(), now)
             if is_own:
@@ -218,7 +229,10 @@ class Reservation(models.Model):
         return is_own
 
     def release(self, now: datetime, *, why: str = "cancelled") -> bool:
-        """Free the seat. A request that runs in it counts as cancelled, and notices at its next heartbeat."""
+        """Release the seat; return False if it was released before.
+
+        A request that runs in the seat counts as cancelled, and notices this at its next heartbeat.
+        """
         with transaction.atomic():
             is_own = self._release(self._if_live(), now)
             if is_own:
@@ -226,7 +240,7 @@ class Reservation(models.Model):
         return is_own
 
     def free(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Take the seat from its holder, because a person asked for it."""
+        """Release the seat on behalf of this initiator; return False if it was released before."""
         with transaction.atomic():
             is_freed = self.release(now, why=f"Its seat was released by {initiator.name}.")
             if is_freed:
@@ -234,7 +248,10 @@ class Reservation(models.Model):
         return is_freed
 
     def lapse(self, now: datetime) -> bool:
-        """Free the seat if its lease has ended. The step that ran in it counts as failed."""
+        """Release the seat if its lease has ended; return whether it was released.
+
+        The step that ran in the seat counts as failed.
+        """
         with transaction.atomic():
             is_over = self._release(self._if_live().filter(lease_until__lt=now), now)
             if is_over:
@@ -242,14 +259,14 @@ class Reservation(models.Model):
         return is_over
 
     def lets_pass(self, now: datetime) -> bool:
-        """Return whether a queued task still goes before the next reservation, for a lease at most."""
+        """Return whether a queued task must still go before the next reservation, for one lease at most."""
         if self.passes_first is None or self.released_at is None or now >= self.released_at + lease():
             return False
         ready = "SELECT 1 FROM execution_workertask WHERE id = %s AND status = 'queued' AND NOT is_delayed"
         return bool(fetch(ready, [self.passes_first]))
 
     def _if_live(self) -> ReservationQuerySet:
-        """Select this reservation while it is live, as the guard of a write."""
+        """Select this reservation only while it is live, so that a write cannot change a released one."""
         return Reservation.objects.live().filter(pk=self.pk)
 
     def _release(self, held: ReservationQuerySet, now: datetime) -> bool:
@@ -265,7 +282,7 @@ class Reservation(models.Model):
 
 
 def _first_of(pool: str) -> int | None:
-    """Find the next task of the pool by index, however long the queue is."""
+    """Return the id of the pool's next ready task; None without any. Indexes make this fast in any queue."""
     if not fetch(f"{_IS_ANY_READY} LIMIT 1", [pool] * 2):
         return None
     limited = (

@@ -1,4 +1,4 @@
-"""Plan executions: of a schedule's occurrence, of a group of jobs, or of an earlier execution again."""
+"""Plan executions: for an occurrence of a schedule, for a group of jobs, or to repeat an execution."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Start:
 
     @classmethod
     def again(cls, before: Execution, *, initiator: Initiator, last: Collection[Activity]) -> Start:
-        """Plan an execution's steps again. Steps whose successful activity is in `last` can be reused."""
+        """Plan to repeat an execution. Steps whose successful activity is in `last` can be reused."""
         kept = {activity.line: activity for activity in last if activity.line is not None}
         lines = [up_to_date(line) for line in before.plan["steps"]]
         known = reusable(lines, kept)
@@ -165,7 +165,10 @@ class Start:
 
     @property
     def first(self) -> int:
-        """Return the index of the first group to run. Steps that only run after a failure do not count."""
+        """Return the index of the first group to run.
+
+        Groups in which all steps are reused, or only run after a failure, are passed over.
+        """
         first: int = min(
             line["index"]
             for line in self.lines
@@ -174,7 +177,7 @@ class Start:
         return first
 
     def note(self, now: datetime) -> None:
-        """Add to the lines what their placeholders need."""
+        """Add to each line what is needed to replace its placeholders."""
         last_result = self.schedule and self.schedule.last_result
         has_last = last_result is not None
         note(self.lines, zone=self.zone, has_last=has_last, event=self.event, now=now)
@@ -195,7 +198,7 @@ class Start:
         return "reused" in line or is_late_alert
 
     def ended(self, root_id: int, now: datetime) -> Iterator[Activity]:
-        """Build the activities of lines that do not have to run, so that each line of a plan has one."""
+        """Build the activities of lines that do not have to run, so that each plan line has an activity."""
         for line in filter(self._is_over, self.lines):
             planned = Planned(line, self.initiator, root_id=root_id)
             before = (self.reused or {}).get(line["line"])

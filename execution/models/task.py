@@ -29,7 +29,8 @@ class WorkerTask(models.Model):
         QUEUED = "queued"
         PROCESSING = "processing"
 
-    # Unique, which its activities ensure; rows are found through the activities as well.
+    # The key is unique, which the activities ensure. Tasks with a given key are found through their
+    # activities.
     key = models.UUIDField()
     execution = models.ForeignKey(
         Execution, models.CASCADE, null=True, blank=True, related_name="tasks", db_index=False
@@ -120,7 +121,7 @@ class WorkerTask(models.Model):
         return self.name
 
     def get_absolute_url(self) -> str:
-        """Return the URL of the attempt, which remains when the task is done."""
+        """Return the URL of the activity of this attempt, which still exists after the task has ended."""
         return reverse("web:activity", args=[self.activity_id])
 
     @property
@@ -129,7 +130,7 @@ class WorkerTask(models.Model):
         return "cancelling" if self.cancel_requested_at else self.status
 
     def prioritise(self, priority: int, *, initiator: Initiator, now: datetime) -> bool:
-        """Change the priority. False: the task has been claimed in the meantime and keeps its priority."""
+        """Change the priority; return False if the task has been claimed in the meantime."""
         if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST_PRIORITY:
             raise ValidationError(
                 {"priority": f"Must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}."}
@@ -143,7 +144,7 @@ class WorkerTask(models.Model):
         return self._change({"position": -position_before_all(now)}, "Moved to the back.", initiator, now)
 
     def hasten(self, *, initiator: Initiator, now: datetime) -> bool:
-        """Let a retry or a job start before its time. False: the task is not waiting for a time."""
+        """Let a delayed job or a retry start now; return False if the task is not waiting for a time."""
         return self._change(
             {"is_delayed": False, "available_at": now},
             "No longer waits for its start time.",

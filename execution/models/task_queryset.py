@@ -48,17 +48,17 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.exclude(status=self.model.Status.WAITING)
 
     def served_by(self, pools: Sequence[str]) -> WorkerTaskQuerySet:
-        """Select the tasks that a worker of these pools serves; a worker without pools serves all."""
+        """Select the tasks that a worker of these pools serves; a worker without pools serves all tasks."""
         return self.filter(pool__in=pools) if pools else self
 
     def unserved(self, workers: Sequence[Sequence[str]]) -> WorkerTaskQuerySet:
-        """Select the tasks that none of the workers with these pools serves."""
+        """Select the tasks that none of the workers serves; each worker is given as its list of pools."""
         if not all(workers):
             return self.none()
         return self.exclude(pool__in={pool for pools in workers for pool in pools})
 
     def lock(self) -> WorkerTaskQuerySet:
-        """Lock in id order to avoid deadlocks."""
+        """Lock the tasks in id order, to avoid deadlocks."""
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def is_claimable(self, *, pools: Sequence[str], now: datetime) -> bool:
@@ -97,7 +97,10 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def requeue(
         self, last: Activity, step: dict[str, Any], *, initiator: Initiator, now: datetime
     ) -> WorkerTask:
-        """Queue another attempt of a job whose row is gone. Its activity is unique, so only one succeeds."""
+        """Queue another attempt of a job whose task has been deleted from the queue; return the new task.
+
+        The activity of an attempt is unique, so only one of several such calls succeeds.
+        """
         return requeue(self, last, step, initiator=initiator, now=now)
 
     def finish(
@@ -117,24 +120,33 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return finish(self, finishes, worker_id=worker_id, now=now, claims=claims)
 
     def release(self, tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
-        """Return unstarted tasks to the queue as the same attempts, except those that are being cancelled."""
+        """Put unstarted tasks back into the queue as the same attempts, and return their ids.
+
+        Tasks that are being cancelled, or that the worker no longer holds, are left alone.
+        """
         return release(tasks, worker_id=worker_id)
 
     def abandon(self, task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
-        """End a task whose outcome the database refuses, as a last resort. Its execution is then stuck."""
+        """Delete a task whose outcome the database refuses, as a last resort, and fail its activity.
+
+        The execution of the task does not advance until it is recovered. Return the id of the task in a set,
+        which is empty if the worker no longer held the task.
+        """
         return abandon(task, error, worker_id=worker_id, now=now)
 
     def recover(self, *, now: datetime) -> int:
         """End the attempts of workers that are dead or gone, in the same way as a worker ends its own.
 
-        Locked rows are left for later, so that a process that froze in the middle of a write blocks no other.
+        Return how many were ended. Locked rows are left for later, so that a process that froze in the middle
+        of a write does not block recovery.
         """
         return recover(self, now=now)
 
     def cancel(self, *, now: datetime, kept: Collection[int] = ()) -> int:
-        """Close tasks that have not started, and flag running ones. The caller holds the execution's lock.
+        """Delete tasks that have not started, and flag running ones as cancelled; return how many there were.
 
-        Tasks of the lines in `kept` are left alone.
+        Tasks of the lines in `kept` are left alone. The caller must hold the lock of the execution, if there
+        is one.
         """
         # Locked first: both writes would miss a task that is released in between.
         tasks = [task for task in self.lock() if task.line not in kept]
@@ -154,7 +166,10 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         keep_steps([(task.activity_id, task.step) for task in idle if task.execution_id is None])
 
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
-        """Move these tasks, in this order, ahead of all others in their pool with the same priority."""
+        """Move these tasks, in this order, ahead of all others in their pool with the same priority.
+
+        Return how many were moved. Tasks that have been claimed in the meantime are left out.
+        """
         with transaction.atomic():
             # Found through their activities, as the queue has no index on the key.
             found_ids = self.filter(activity__task_key__in=keys).values_list("pk", flat=True)

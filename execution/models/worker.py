@@ -14,7 +14,7 @@ from django.urls import reverse
 from activities.signals import Event, noticed
 from database import clock
 
-# As `holding_leases` and `holds_lease`, in statements.
+# The SQL condition for what `holding_leases` and `holds_lease` check.
 HOLDS_LEASE = "status = 'alive' AND lease_until >= %(now)s"
 
 
@@ -23,7 +23,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.filter(status=Worker.Status.ALIVE)
 
     def holding_leases(self, now: datetime) -> WorkerQuerySet:
-        """Select workers with a valid lease. Dead ones stay `alive` until a scheduler notices."""
+        """Select workers with a valid lease. A dead worker stays `alive` until a scheduler notices."""
         return self.alive().filter(lease_until__gte=now)
 
     def expired(self, now: datetime) -> WorkerQuerySet:
@@ -31,7 +31,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.alive().exclude(lease_until__range=(now, now + 2 * lease()))
 
     def seats_of(self, pool: str) -> int:
-        """Count the tasks of this pool that the workers can run at once; at least one."""
+        """Return how many tasks of this pool the workers can run at once, but at least 1."""
         return seats_of(pool, self.alive().values_list("pools", "seats"))
 
     def register(self, *, id: uuid.UUID, pools: Sequence[str], seats: int, now: datetime) -> Worker:
@@ -47,7 +47,10 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         )
 
     def bury(self, *, now: datetime) -> int:
-        """Mark the living workers of this set as dead: their heartbeats and claims no longer count."""
+        """Mark the living workers of this queryset as dead, and return their number.
+
+        Their heartbeats and claims no longer count.
+        """
         buried: list[Worker] = []
         for worker in self.alive().order_by("pk"):
             with transaction.atomic():
@@ -57,7 +60,7 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return len(buried)
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete ended workers without tasks."""
+        """Delete up to `limit` workers that ended before this time and have no tasks; return their number."""
         from .task import WorkerTask
 
         held = WorkerTask.objects.filter(worker=OuterRef("pk"))
@@ -128,7 +131,10 @@ class Worker(models.Model):
         return "" if seconds is None else clock.trouble(timedelta(seconds=seconds))
 
     def beat(self, now: datetime, *, clock_skew: timedelta | None = None) -> bool:
-        """Renew the lease. False: this worker counts as dead; it must end its children and register again."""
+        """Renew the lease; return False if this worker counts as dead.
+
+        Its process must then end its children and register again.
+        """
         alive = Worker.objects.alive().filter(pk=self.pk)
         skew = None if clock_skew is None else clock_skew.total_seconds()
         return alive.update(beat_at=now, lease_until=now + lease(), clock_skew_seconds=skew) == 1
@@ -143,12 +149,12 @@ def serves(pools: Sequence[str], pool: str) -> bool:
 
 
 def serving(pool: str, workers: Iterable[tuple[Sequence[str], int]]) -> list[int]:
-    """Return the seats of each worker that serves the pool; workers are (pools, seats)."""
+    """Return the seats of each worker that serves the pool; each worker is given as (pools, seats)."""
     return [seats for pools, seats in workers if serves(pools, pool)]
 
 
 def seats_of(pool: str, workers: Iterable[tuple[Sequence[str], int]]) -> int:
-    """Count the tasks of this pool that such workers can run at once; at least one."""
+    """Return how many tasks of this pool these workers can run at once, but at least 1."""
     return max(1, sum(serving(pool, workers)))
 
 

@@ -1,4 +1,4 @@
-"""Which addresses JIM may call: public ones, and those that the administrator allows."""
+"""Checks that JIM calls only public addresses and those that the administrator allows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", re.IG
 
 UNICAST = IPv6Network("2000::/3")
 NAT64 = IPv6Network("64:ff9b::/96")
-# Not public, yet `is_global` in some Python versions. Azure uses the first one for its virtual machines.
+# Networks that are not public, although `is_global` says so in some Python versions. Azure uses the first
+# one for its virtual machines.
 SPECIAL: tuple[Network, ...] = tuple(
     ip_network(network)
     for network in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")
@@ -29,7 +30,7 @@ SPECIAL: tuple[Network, ...] = tuple(
 
 
 def url_complaint(url: str) -> str:
-    """Return why the URL cannot be called; empty if it can, as far as known without looking up its host."""
+    """Return why the URL cannot be called, or an empty string. The host is not looked up for this."""
     if UNFIT.search(url):
         return "contains a space, a control character or a backslash; write it percent-encoded, such as %20"
     if len(url) > LONGEST_URL:
@@ -50,7 +51,7 @@ def url_complaint(url: str) -> str:
 
 
 def address_complaint(host: str, address: Address) -> str:
-    """Return why the address of that host must not be connected to; empty if it may."""
+    """Return why JIM must not connect to this address of the host, or an empty string if it may."""
     hosts, networks = _allowed(tuple(settings.JIM_HTTP_ALLOW))
     candidates = [address, *_embedded(address)]
     if host.lower().removesuffix(".") in hosts:
@@ -73,7 +74,7 @@ def _port_complaint(port: int | None, scheme: str) -> str:
 
 
 def _literal(host: str) -> Address | None:
-    """Return the address that the host is written as, in any form that the system knows, such as 127.1."""
+    """Return the address if the host is written as one, in any form that the system knows, such as 127.1."""
     try:
         return ip_address(host)
     except ValueError:
@@ -86,7 +87,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _embedded(address: Address) -> list[IPv4Address]:
-    """Return the IPv4 address inside an IPv6 address, to which a packet would go."""
+    """Return, in a list, the IPv4 address to which packets for this IPv6 address would go, if any."""
     if isinstance(address, IPv4Address):
         return []
     if address in NAT64:

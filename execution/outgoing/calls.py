@@ -1,9 +1,10 @@
-"""HTTP calls to other servers that cannot be redirected to addresses that are not allowed.
+"""HTTP calls to other servers, which never connect to addresses that are not allowed.
 
 Every connection looks up its host once, checks all resulting addresses, and uses one of them. Proxies and
 credentials from the environment are not used. Another thread can end a call at any moment.
 
-This module loads the HTTP client, which takes several megabytes of memory: import it where a call is made.
+This module loads the HTTP client, which takes several megabytes of memory, so import it only where a call is
+made.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An HTTP response. `body` is its first KEPT_BYTES at most, unpacked if no content-encoding is left."""
+    """An HTTP response. `body` is at most its first KEPT_BYTES bytes, unpacked if they were gzipped."""
 
     status: int
     url: str
@@ -74,7 +75,10 @@ class Call:
         self._network = Network(limits, resolve=resolve, tls=tls)
 
     def send(self, request: Request, *, follow_redirects: bool = False, enough: int | None = None) -> Answer:
-        """Return the answer, whatever its status, read up to `enough` bytes; raise CallFailed without one."""
+        """Send the request and return the answer, whatever its status; raise CallFailed if there is none.
+
+        If `enough` is given, stop reading the body once it has this many bytes.
+        """
         for _ in range(MAX_REDIRECTS + 1):
             with self._asked(request) as response:
                 headers = httpx2.Headers(response.headers)
@@ -97,8 +101,8 @@ class Call:
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         connection = httpcore2.HTTPConnection(
             target.origin,
-            # The client changes the context that it is given, which is not safe for one that threads share:
-            # the network has the shared context, and uses it instead of this one.
+            # The client changes the context that it is given, which is not safe for a context that threads
+            # share. The network therefore ignores this context and uses the shared one.
             ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.scheme == "https" else None,
             network_backend=self._network,
         )
@@ -120,7 +124,7 @@ class Call:
     def _answer(
         self, request: Request, response: httpcore2.Response, headers: httpx2.Headers, enough: int | None
     ) -> Answer:
-        # The framing of the pieces of a body counts as well, and so does data that unpacks to nothing.
+        # The limit also counts the framing of the body's pieces, and data that unpacks to nothing.
         self._network.allow(2 * settings.JIM_HTTP_BYTES + HEAD_BYTES)
         pieces = response.iter_stream()
         if headers.get("content-encoding", "").lower() in ("gzip", "x-gzip"):
@@ -170,7 +174,10 @@ def redirected(request: Request, status: int, location: str) -> Request:
 
 
 def _read(text: str, *, base: httpx2.URL | None = None) -> httpx2.URL:
-    """Parse a URL; validation and the request use this function, so that they cannot disagree."""
+    """Return the parsed URL; raise CallFailed if it cannot be called.
+
+    The check uses the parsed URL, as the request does, so that the two cannot disagree.
+    """
     try:
         url = base.join(text) if base else httpx2.URL(text)
         complaint = url_complaint(str(url))
@@ -205,7 +212,7 @@ def _unpacked(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked_piece(inflate: Any, piece: bytes) -> Iterator[bytes]:
-    """Yield the unpacked data in bounded pieces, however well it was packed."""
+    """Yield the unpacked data in pieces of bounded size, however well the data was compressed."""
     inflated = b"more"
     while inflated and not inflate.eof:
         try:

@@ -1,4 +1,4 @@
-"""Connections that lead only to addresses that were checked, and that another thread can cut."""
+"""Connections that lead only to checked addresses and that another thread can cut off."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Resolver = Callable[[str, int], list[str]]
 
 
 class CallFailed(Exception):
-    """The call has no answer. The message contains neither path nor query, which may contain secrets."""
+    """Raised if a call fails. The message contains neither path nor query, which may contain secrets."""
 
     def __init__(self, message: str, *, can_retry: bool = True) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ def system_addresses(host: str, port: int) -> list[str]:
 
 
 class Network(httpcore2.NetworkBackend):
-    """The connections of a call, one at a time, and none once it has been cut off."""
+    """The network for one call: one connection at a time, and none after `cut_off`."""
 
     def __init__(self, limits: Limits, *, resolve: Resolver, tls: ssl.SSLContext | None) -> None:
         self.limits, self.tls = limits, tls
@@ -59,7 +59,10 @@ class Network(httpcore2.NetworkBackend):
         self._bytes_left = 0
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Wire:
-        """Connect to the first address that accepts, unless JIM must not call one of the addresses."""
+        """Return a connection to the first address that accepts one.
+
+        Raise CallFailed if JIM must not call one of the addresses of the host.
+        """
         failure: OSError | None = None
         for address in self._addresses(host, port):
             self.close()
@@ -109,7 +112,7 @@ class Network(httpcore2.NetworkBackend):
         return addresses
 
     def _looked_up(self, host: str, port: int) -> list[str]:
-        """Look up the addresses in a thread, as a look-up that hangs cannot be ended."""
+        """Return the host's addresses, looked up in another thread, because a look-up cannot be ended."""
         self.check()
         threading.Thread(target=self._look_up, args=(host, port), name="look-up", daemon=True).start()
         try:
@@ -139,7 +142,7 @@ class Wire(httpcore2.NetworkStream):
 
     def connect(self, address: str, port: int) -> None:
         self._socket.setblocking(False)
-        # Under the lock: `cut` finds a connection that has begun, or this finds that it must not begin.
+        # Under the lock, so that either `cut` finds the connection begun, or `check` finds the call cut off.
         with self._network.lock:
             self._network.check()
             error = self._socket.connect_ex((address, port))
@@ -185,7 +188,7 @@ class Wire(httpcore2.NetworkStream):
         except TimeoutError:
             raise self._waited_in_vain("accepted no data") from None
         except OSError as error:
-            # The client then reads what the server said before it closed.
+            # On this error, the client reads what the server sent before it closed the connection.
             raise httpcore2.WriteError(error) from None
 
     def cut(self) -> None:
@@ -193,13 +196,13 @@ class Wire(httpcore2.NetworkStream):
             self._handle.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        # Under the lock: `cut` must not hit another connection that got the same number.
+        # Under the lock, so that `cut` cannot hit another connection that got the same file descriptor.
         with self._network.lock:
             self._handle.close()
             self._socket.close()
 
     def _connected(self, seconds: float) -> int:
-        """Return the error number of the attempt; 0 if it succeeds."""
+        """Wait for the connection and return its error number, or 0 if it was made."""
         poll = select.poll()
         poll.register(self._socket, select.POLLOUT)
         if not poll.poll(seconds * 1_000):
@@ -208,7 +211,7 @@ class Wire(httpcore2.NetworkStream):
 
     def _waited_in_vain(self, what: str) -> CallFailed:
         idle = self._network.limits.idle_seconds
-        self._network.seconds_left(idle)  # if the whole call is over time, that is what counts
+        self._network.seconds_left(idle)  # raises if the whole call is out of time
         return CallFailed(f"{self._host} {what} for {idle:g} s")
 
     @contextmanager
@@ -222,7 +225,7 @@ class Wire(httpcore2.NetworkStream):
 
 @lru_cache(maxsize=1)
 def _system_tls() -> ssl.SSLContext:
-    """Return a context that trusts the system's certificates, or SSL_CERT_FILE and SSL_CERT_DIR."""
+    """Return a TLS context that trusts the system's certificates, or SSL_CERT_FILE and SSL_CERT_DIR."""
     return httpx2.create_ssl_context()
 
 

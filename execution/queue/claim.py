@@ -2,8 +2,9 @@
 
 Tasks without a limit are claimed by one statement, in the order of the queue. If limits or reservations
 affect which task is next, a query without locks first finds the groups of tasks that have room, so that a
-full limit costs little for tasks that do not need it. Only then are the limits locked, by key, and everything
-is counted again: under the lock, the counts cannot change. The statements are in `postgresql` and `sqlite`.
+full limit costs little for tasks that do not need it. Only then are the limits locked, in the order of their
+keys, and everything is counted again: under the lock, the counts cannot change. The SQL statements are in the
+modules `postgresql` and `sqlite`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ MOST_PASSED_OVER = 100
 def claim(by: ClaimRequest, *, freed: Freed | None = None) -> list[ClaimedTask]:
     """Claim ready tasks for the free seats of a living worker, and begin their activities.
 
-    `freed` counts the tasks that the surrounding transaction has ended; None without such a transaction.
+    `freed` counts, by group, the tasks that the surrounding transaction has ended; None without such a
+    transaction.
     """
     # Isolations that have no room at all are left out.
     free: SeatCounts = {each: by.free[each] for each, size in by.most(by.free).items() if size > 0}
@@ -69,7 +71,7 @@ def _hand_over(by: ClaimRequest, free: SeatCounts, freed: Freed) -> HandOver:
 
 
 def _claim_by_turn(by: ClaimRequest, free: SeatCounts) -> list[Row]:
-    """Claim the next tasks that have room, in order, with and without a limit."""
+    """Claim the next tasks that have room, with and without a limit, in the order of the queue."""
     groups = find_open_groups(by.pools, free)
     if not groups:
         return _claim_others(by, by.most(free))
@@ -84,9 +86,9 @@ def _claim_by_turn(by: ClaimRequest, free: SeatCounts) -> list[Row]:
 def _claim_first(
     by: ClaimRequest, groups: Sequence[TaskGroup], free: SeatCounts, passed_over: Sequence[int] = ()
 ) -> list[Row]:
-    """Claim tasks of these groups, and unlimited tasks that go before the first one that waits for a seat.
+    """Claim the next tasks in the order of the queue: tasks of these groups, and tasks without a limit.
 
-    Rows that another transaction is changing are skipped, and the next ones are tried instead.
+    Rows that another transaction is changing are skipped, and the next tasks are tried instead.
     """
     seats = max(1, *free.values())
     found = look_at_first(groups, seats=seats, others=by.most(free), pools=by.pools, passed_over=passed_over)
@@ -99,7 +101,7 @@ def _claim_first(
 
 
 def _claim_others(by: ClaimRequest, most: SeatCounts) -> list[Row]:
-    """Claim at most this many tasks without a limit."""
+    """Claim tasks without a limit: for each isolation, at most the number in `most`."""
     wanted: SeatCounts = {isolation: size for isolation, size in most.items() if size > 0}
     if not wanted:
         return []
@@ -107,6 +109,6 @@ def _claim_others(by: ClaimRequest, most: SeatCounts) -> list[Row]:
 
 
 def _left(free: SeatCounts, rows: Sequence[Row]) -> dict[Isolation, int]:
-    """Count the seats that are left after these rows have been claimed."""
+    """Return, by isolation, how many seats are left after these rows have been claimed."""
     taken = Counter(row[ISOLATION] for row in rows)
     return {isolation: size - taken[isolation] for isolation, size in free.items()}

@@ -23,7 +23,7 @@ LONGEST = 1_200
 
 class ConcurrencyPolicy(Protocol):
     def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
-        """Return the limit keys of a plan line or a single job. They are fixed when the task is queued."""
+        """Return the limit keys of a plan line or single job. The keys are fixed when the task is queued."""
         ...
 
 
@@ -48,7 +48,7 @@ def limit_keys(line: Mapping[str, Any]) -> str:
 
 
 def _keys(line: Mapping[str, Any]) -> list[str]:
-    """Ask the policy, which can be custom code. Any exception in it becomes a Refused error."""
+    """Return the keys that the policy gives. A policy can be custom code: any exception becomes Refused."""
     try:
         return list(policy().keys(line))
     except Refused:
@@ -76,7 +76,7 @@ def key_complaint(key: object) -> str:
 
 @dataclass
 class Room:
-    """How many more tasks can run, by limit, and by pool whose next seat is reserved for a direct request."""
+    """How many more tasks can run: by limit, and by pool whose next seat is reserved for a direct request."""
 
     limits: dict[str, int]
     pools: dict[str, int]
@@ -85,7 +85,7 @@ class Room:
     def left(
         cls, sizes: Mapping[str, int], seats: Mapping[str, int], holders: Iterable[tuple[str, str, int]]
     ) -> Room:
-        """Subtract the holders from limits and pools. A holder is (limit keys, pool, number of tasks)."""
+        """Return the room that these holders leave. A holder is (limit keys, pool, number of tasks)."""
         room = cls(dict(sizes), dict(seats))
         for limit_keys, pool, count in holders:
             room.take(limit_keys, pool, count)
@@ -118,7 +118,7 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The ids of the limited tasks to claim, and the number of other tasks to claim by isolation."""
+    """The ids of the limited tasks to claim, and how many other tasks to claim, by isolation."""
 
     chosen: list[int]
     others: Counter[Isolation]
@@ -131,7 +131,11 @@ def choose(
     free: Mapping[Isolation, int],
     ahead: Mapping[Isolation, int],
 ) -> Choice:
-    """Choose the next tasks, in order, that have room. None overtakes a task that only waits for a seat."""
+    """Choose the next tasks that have room, in the order of the queue.
+
+    No task overtakes one of the same isolation that waits only for a seat. `ahead` is how many tasks without
+    a limit may be chosen beyond the free seats, by isolation.
+    """
     chosen: list[int] = []
     taken: Counter[Isolation] = Counter()
     others: Counter[Isolation] = Counter()

@@ -11,17 +11,18 @@ from execution.models.attempt import ClaimedTask
 COLUMNS = ", ".join(ClaimedTask.COLUMNS)
 # The most groups of tasks that one query lists.
 MOST_SETS = 1_000
-# Ready tasks without a limit, and with one. Each is, word for word, the condition of indexes of WorkerTask.
+# The conditions for ready tasks without a limit, and with one. Each is, word for word, the condition of
+# indexes of WorkerTask.
 READY = "status = 'queued' AND NOT is_delayed AND NOT is_limited"
 READY_LIMITED = "status = 'queued' AND NOT is_delayed AND is_limited"
-# Waits and retries whose time has come. They are not ready, and cost other claims nothing, until one claim
-# marks them as ready.
+# Delayed tasks whose time has come. They are not ready until a claim marks them as ready; before that, they
+# cost other claims nothing.
 RIPE = (
     "SELECT id FROM execution_workertask WHERE status = 'queued' AND is_delayed AND available_at <= %(now)s "
     "ORDER BY available_at LIMIT 1000"
 )
 RESERVED = "SELECT pool FROM execution_reservation WHERE released_at IS NULL"
-# Limits or reservations affect which task is next. Takes two lookups in an index.
+# True if limits or reservations affect which task is next. The check takes two lookups in an index.
 IS_CONTESTED = f"(EXISTS (SELECT 1 FROM execution_workertask WHERE {READY_LIMITED}) OR EXISTS ({RESERVED}))"
 IS_WORKER_ALIVE = "EXISTS (SELECT 1 FROM execution_worker w WHERE w.id = %(worker)s AND w.status = 'alive')"
 # The number of running tasks by limit keys and pool. A task counts until its end is committed, even if its
@@ -46,7 +47,7 @@ COUNTS = f"""
 def in_pools(pools: int) -> str:
     """Return the SQL condition for a task in one of `pools` pools, whose names are %(pool_0)s, %(pool_1)s …
 
-    Without pools, return no condition: the worker serves all of them.
+    Without pools, return an empty string: the worker serves all pools.
 
     The names form a list, not an array: PostgreSQL reads a single pool in the order of its index only then.
     """
@@ -58,7 +59,7 @@ def pool_params(pools: Sequence[str]) -> dict[str, str]:
 
 
 def _literals(values: Mapping[str, Any]) -> str:
-    """Return constants as SQL literals, so that they are not sent each time. Texts must have no quotes."""
+    """Return constants as SQL literals, so that they are not sent each time. Strings must have no quotes."""
     return ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values.values())
 
 

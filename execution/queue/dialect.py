@@ -24,7 +24,7 @@ class Dialect(Protocol):
     SETS: str
     """A WITH RECURSIVE clause that lists, as `s`, the distinct groups of ready tasks with a limit."""
     HAS_LIMIT: str
-    """The condition that one of a task's `limit_keys` has a limit."""
+    """The SQL condition that there is a limit for one of a task's `limit_keys`."""
 
     def has_key(self, key: str) -> str:
         """Return the SQL condition that `key` is among a task's `limit_keys`."""
@@ -35,10 +35,11 @@ class Dialect(Protocol):
     def claim_unlimited(
         self, by: ClaimRequest, most: SeatCounts, *, among_limited: bool, is_writing: bool
     ) -> UnlimitedClaim:
-        """Claim tasks without a limit; none if limits or reservations affect which task is next.
+        """Claim tasks without a limit: for each isolation, at most the number in `most`.
 
-        `among_limited`: claim nevertheless, as these seats are meant for tasks without a limit.
-        `is_writing`: the caller's transaction has written already, and a task is probably ready.
+        If limits or reservations affect which task is next, claim none. With `among_limited`, claim them
+        nevertheless: the caller has counted, and these seats are for tasks without a limit. With
+        `is_writing`, the caller's transaction has written already, and a task is probably ready.
         """
 
     def hand_over(self, by: ClaimRequest, group: TaskGroup, number: int) -> HandOver:
@@ -48,19 +49,19 @@ class Dialect(Protocol):
         """Claim these tasks, except for those that another transaction is changing."""
 
     def lock_for_claim(self, keys: Collection[str], pools: Collection[str], *, has_table: bool) -> None:
-        """Lock the queue for writing, then limits by key, then reservations by pool."""
+        """Lock the queue for writing, unless `has_table`, then limits by key, then reservations by pool."""
 
     def lock_limits(self, keys: Collection[str]) -> dict[str, int]:
-        """Lock the limits that exist, by key, and return their sizes."""
+        """Lock the existing limits with these keys, in order, and return their sizes by key."""
 
     def lock_reservations(self, pools: Collection[str]) -> None:
         """Lock the live reservations of these pools, in order."""
 
     def lock_queue(self, *, milliseconds: int) -> None:
-        """Keep others from queueing, claiming or ending tasks; wait this long for those that are doing so."""
+        """Keep others from queueing, claiming or ending tasks; wait for the lock for at most this long."""
 
     def count_groups(self, after: TaskGroup | None, *, most: int) -> list[Row]:
-        """Return COUNTS and the next `most` groups of ready tasks with a limit, after the given group."""
+        """Return the rows of COUNTS and the next `most` groups of ready tasks with a limit, after `after`."""
 
     def first_tasks(
         self,
@@ -71,13 +72,13 @@ class Dialect(Protocol):
         pools: Sequence[str],
         passed_over: Sequence[int],
     ) -> list[Row]:
-        """Return COUNTS, the first tasks of each group, and the first tasks without a limit."""
+        """Return the rows of COUNTS, the first tasks of each group, and the first tasks without a limit."""
 
     def delete_held(self, tasks: Sequence[ClaimedTask], worker_id: UUID) -> list[Row]:
-        """Delete the tasks that this worker still holds, by the fence (id, attempt, worker)."""
+        """Delete and return the tasks that this worker still holds, by the fence (id, attempt, worker)."""
 
     def release_held(self, tasks: Sequence[ClaimedTask], worker_id: UUID) -> list[Row]:
-        """Queue the tasks again that this worker still holds and that are not being cancelled."""
+        """Queue again and return the tasks that this worker still holds and that are not being cancelled."""
 
 
 def dialect() -> Dialect:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from execution.models.task import WorkerTask
     from execution.models.task_queryset import WorkerTaskQuerySet
 
-# The advisory lock of transactions that queue several jobs with keys.
+# The number of the advisory lock that transactions take before they queue several jobs with keys.
 KEYS = 0x6B657973
 
 
@@ -39,7 +39,10 @@ def enqueue(
     now: datetime,
     may: permissions.May,
 ) -> list[uuid.UUID]:
-    """Add one task for each request. If requests have keys, first look for jobs that have them already."""
+    """Queue a task for each request, and return the keys of the jobs.
+
+    If requests have idempotency or deduplication keys, look for jobs with these keys first.
+    """
     asked = list(requests)
     check_own_steps(asked, may)
     wanted = JobRequest.each(asked, initiator=initiator, now=now)
@@ -59,7 +62,10 @@ def _noting(keys: list[uuid.UUID], jobs: Iterable[JobRequest]) -> Iterator[Plann
 
 
 def _enqueue_once(queue: WorkerTaskQuerySet, jobs: Sequence[JobRequest], *, now: datetime) -> None:
-    """Add new jobs. If another process is adding the same jobs, the second attempt finds them."""
+    """Queue the jobs that do not exist yet.
+
+    If another process is adding the same jobs, the first attempt fails, and the second one finds them.
+    """
     try:
         with transaction.atomic():
             _add_new(queue, jobs, now=now)
@@ -100,7 +106,7 @@ def _check_same(job: JobRequest, details: Any) -> None:
 
 
 def _remember(jobs: Sequence[JobRequest]) -> None:
-    """Store the request of each idempotency key, to tell a retry from a different request."""
+    """Store the fingerprint of each request, to tell a repetition from a different request with its key."""
     if jobs:
         asked = {job.key: {"request": job.line["request"]} for job in jobs}
         rows = Activity.objects.filter(task_key__in=asked).values_list("pk", "task_key")
@@ -115,7 +121,7 @@ def requeue(
     initiator: Initiator,
     now: datetime,
 ) -> WorkerTask:
-    """Add the next attempt of a job whose row is gone, and its activity."""
+    """Queue the next attempt of a job whose task has been deleted, with a new activity."""
     step, activity = up_to_date(step), next_attempt(last, now)
     activity.initiator_type, activity.initiator_id = initiator.type, initiator.id
     activity.initiator_name = initiator.name

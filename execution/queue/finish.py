@@ -44,7 +44,7 @@ AGAIN_FIELDS = (
 
 
 class Finished(NamedTuple):
-    """The tasks whose outcome was accepted, and those that were claimed in the same transaction."""
+    """The ids of the tasks whose outcome was accepted, and the tasks claimed in the same transaction."""
 
     accepted: set[int]
     claimed: list[ClaimedTask]
@@ -96,7 +96,10 @@ def _retry(
     worker_id: uuid.UUID,
     now: datetime,
 ) -> set[int]:
-    """Queue the same row again for its next attempt, with a pending activity linked to the last one."""
+    """Queue tasks again for their next attempts, each with a new activity; return the ids of the tasks.
+
+    Tasks that are being cancelled, or that this worker no longer holds, are left alone.
+    """
     if not finishes:
         return set()
     attempts = {f.task.pk: f.task.attempt for f in finishes}
@@ -114,7 +117,11 @@ def _retry(
 
 
 def _again(task: WorkerTask, nxt: retry.Next, activity: Activity, now: datetime) -> tuple[Any, ...]:
-    """Return the id and AGAIN_FIELDS. A postponed attempt continues after a crash, not after a failure."""
+    """Return the id of a task and the new values of AGAIN_FIELDS.
+
+    A step that had postponed itself continues after a crash, and so keeps `begun_at`; after a failure, it
+    begins anew.
+    """
     assert nxt.available_at is not None
     is_delayed = nxt.available_at > now
     begun_at = task.begun_at if nxt.failures == task.failures else None
@@ -144,7 +151,10 @@ def next_attempt(before: Activity, now: datetime) -> Activity:
 
 
 def _put_off(queue: WorkerTaskQuerySet, finishes: Sequence[Finish], worker_id: uuid.UUID) -> set[int]:
-    """Queue the same attempts again for a later time, except those that are being cancelled."""
+    """Queue postponed tasks again as the same attempts, for a later time; return the ids of the tasks.
+
+    Tasks that are being cancelled, or that this worker no longer holds, are left alone.
+    """
     if not finishes:
         return set()
     by_task = {f.task.pk: f for f in finishes}
@@ -166,7 +176,10 @@ def _end(
     following: Mapping[int, retry.Next],
     worker_id: uuid.UUID,
 ) -> dict[int, LetGo]:
-    """Delete the tasks that this worker still holds; end their activities and those of retried attempts."""
+    """End the tasks that this worker still holds, and return them by id.
+
+    Their rows are deleted. Their activities are ended, together with those of retried attempts (`again`).
+    """
     tasks = [f.task for f in over]
     if dialect() is postgresql and over and not again and all(f.is_plain for f in over):
         endings = [f.ending(why_not=_why_not(f, following)) for f in over]
@@ -189,13 +202,19 @@ def _why_not(finish: Finish, following: Mapping[int, retry.Next]) -> str:
 
 
 def _is_retryable(finish: Finish, gone: Collection[int]) -> bool:
-    """Return whether a single job ended without success. An execution has its steps in its plan."""
+    """Return whether a single job ended without success, so that its step is kept for a retry.
+
+    The step of an execution is kept in its plan anyway.
+    """
     failed = finish.outcome.status in Activity.FAILURES or finish.outcome.interrupted is not None
     return finish.task.execution_id is None and finish.task.pk in gone and failed
 
 
 def keep_steps(rows: Sequence[tuple[int, Any]]) -> None:
-    """Store a job's step in its last activity for a later retry, as its queue row is deleted."""
+    """Store the steps of jobs in their last activities for later retries, as the tasks are deleted.
+
+    A row is (activity id, step).
+    """
     if rows:
         update_each(Activity, ("details",), [(activity, {"step": step}) for activity, step in rows])
 
@@ -208,7 +227,7 @@ def _leaves_room(ended: Sequence[ClaimedTask], claimed: Sequence[ClaimedTask]) -
 
 
 def release(tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
-    """Put the unstarted tasks that this worker still holds back into the queue."""
+    """Put the unstarted tasks that this worker still holds back into the queue, and return their ids."""
     with transaction.atomic():
         released = _let_go(dialect().release_held(tasks, worker_id)) if tasks else {}
         Activity.objects.unbegin([task.activity_id for task in tasks if task.pk in released])
@@ -217,7 +236,7 @@ def release(tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
 
 
 def abandon(task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
-    """Delete the task and fail its activity, without advancing its execution."""
+    """Delete the task and fail its activity, without advancing its execution; return the task's id."""
     with transaction.atomic():
         gone = _delete_held([task], worker_id)
         if gone:
@@ -234,8 +253,8 @@ def abandon(task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetim
 class LetGo(NamedTuple):
     """A task that its worker no longer holds.
 
-    `made_room`: other tasks may have waited for its end. `group`: if it has a limit, the group of tasks that
-    can take its place.
+    `is_cancelled`: a cancel was requested. `made_room`: other tasks may have waited for the end of this one.
+    `group`: if the task has a limit, the group of tasks that can take its place.
     """
 
     is_cancelled: bool

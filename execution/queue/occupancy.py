@@ -1,4 +1,4 @@
-"""How limits and pools are used at this moment. A pool exists as soon as something names it."""
+"""The current use of limits and pools. A pool exists once a task, worker, limit or reservation names it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .dialect import dialect
 DEFAULT = "default"
 MOST_LIMITS = 500
 MOST_COUNTED = 1_000
-# Steps from each pool to the next on an index, however many tasks each pool has.
+# Lists the pools with ready tasks by stepping from pool to pool on an index, however many tasks each has.
 _POOLS = f"""
     p(pool) AS (
         SELECT * FROM (SELECT pool FROM execution_workertask WHERE {READY} ORDER BY pool LIMIT 1) AS first
@@ -122,7 +122,7 @@ def _used(limits: list[Limit], rows: dict[str, list[Any]]) -> list[Used]:
 
 
 def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Served]:
-    """Return, by name, the pools that have workers, tasks, a limit or a reservation."""
+    """Return the pools that have workers, tasks, a limit or a reservation, in the order of their names."""
     workers = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
     reserved = {pool: (holder, bool(taken)) for _, pool, taken, holder in rows["reserved"]}
     running, ready = _summed(rows["held"]), _summed(rows["ready"])

@@ -13,13 +13,13 @@ from django.db.models import F
 Turn = tuple[int, int, int]
 
 FIELDS = ("-priority", "position", "pk")
-"""For `order_by`."""
+"""The order for `order_by`."""
 INDEXED = (F("priority").desc(), F("position"), F("id"))
-"""For the end of an index."""
+"""The order as the last columns of an index."""
 
 
 def turn(priority: int, position: int, pk: int) -> Turn:
-    """Build the sort key of a task in memory."""
+    """Return the key by which tasks are sorted in Python."""
     return -priority, position, pk
 
 

@@ -71,7 +71,7 @@ def has_key(key: str) -> str:
 
 # Queueing --------------------------------------------------------------------------------------------------
 
-# The values that are sent for each task, as an array; all others are in its plan line.
+# The values that are sent for each task, as an array; all other values are in its plan line.
 _SENT = {
     "step": "jsonb",
     "by_type": "text",
@@ -87,7 +87,10 @@ _SENT = {
 
 
 def _said(name: str) -> str:
-    """Return SQL for a value of the line as text, or for its default: the column does not allow NULL."""
+    """Return the SQL for a value of the plan line or, if the line leaves it out, for its default.
+
+    The default has to be given, as the column does not allow NULL.
+    """
     return f"CASE WHEN step ? '{name}' THEN step->>'{name}' ELSE '{UNSAID[name]}' END"
 
 
@@ -148,7 +151,7 @@ _BEGIN = """
 
 
 def _claim(chosen: str) -> str:
-    """Return the UPDATE of every claim, which takes only tasks that are still queued, for a living worker."""
+    """Return the SQL that claims the chosen tasks if they are still queued and the worker is alive."""
     return f"""
         UPDATE execution_workertask SET status = 'processing', worker_id = %(worker)s, claimed_at = %(now)s
         WHERE id = ANY({chosen}) AND status = 'queued' AND {IS_WORKER_ALIVE}
@@ -158,11 +161,11 @@ def _claim(chosen: str) -> str:
 
 @cache
 def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], among_limited: bool) -> str:
-    """Return the claim of tasks without a limit. It is one statement, to cost an idle worker one round trip.
+    """Return the statement that claims tasks without a limit, at the cost of one round trip.
 
-    Mark delayed tasks whose time has come, and claim the first ready tasks of each isolation; their
-    activities begin. Unless `among_limited`, claim nothing while limits or reservations affect which task is
-    next.
+    The statement marks delayed tasks whose time has come as ready, claims the first ready tasks of each
+    isolation, and begins their activities. Unless `among_limited`, it claims nothing while limits or
+    reservations affect which task is next.
     """
     unless = f"pool NOT IN ({RESERVED})" if among_limited else "NOT (SELECT is_contested FROM contested)"
     firsts = [
@@ -189,7 +192,7 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], amo
 def claim_unlimited(
     by: ClaimRequest, most: SeatCounts, *, among_limited: bool, is_writing: bool
 ) -> UnlimitedClaim:
-    """Claim with one statement. If it has marked delayed tasks as ready, claim again to get them too."""
+    """Claim tasks without a limit. If delayed tasks were marked as ready, claim again to get them too."""
     sql = claim_unlimited_statement(len(by.pools), tuple(most), among_limited)
     found = fetch(sql, _params(by) | pool_params(by.pools) | seat_params(most))
     ripened, begun, is_contested, *_ = found[0]
@@ -231,9 +234,9 @@ def _params(by: ClaimRequest) -> dict[str, Any]:
 
 
 # The next tasks of a group take the places that its ended tasks had in their limits (decision 0029). As this
-# is part of the transaction that ended them, it needs no lock: others who count see either the ended tasks or
-# the new ones. `is_all` is true only if nothing else is ready, nothing is reserved, and the limits have
-# exactly this much room; otherwise, a count under the locks of the limits has to find the next tasks.
+# is part of the transaction that ended them, it needs no lock: other transactions count either the ended
+# tasks or the new ones. `is_all` is true only if nothing else is ready, nothing is reserved, and the limits
+# have exactly this much room; otherwise, a count under the locks of the limits has to find the next tasks.
 _FIRST, _LAST = (
     f"SELECT limit_keys, isolation, pool FROM execution_workertask WHERE {READY_LIMITED} "
     f"ORDER BY limit_keys {way}, isolation {way}, pool {way} LIMIT 1"
@@ -310,7 +313,11 @@ def lock_queue(*, milliseconds: int) -> None:
 
 
 def _sets(beyond: str = "") -> str:
-    """Return a query that steps from group to group on an index, however many tasks the groups have."""
+    """Return the WITH clause that lists, as `s`, the groups of ready tasks with a limit.
+
+    The clause steps from group to group on an index, however many tasks each group has. `beyond` is a further
+    condition for the first group.
+    """
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
             SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
@@ -392,7 +399,7 @@ def first_tasks(
 
 # Finishing -------------------------------------------------------------------------------------------------
 
-# The fence: which of these tasks the worker still holds, by (id, attempt, worker). They are locked in id
+# The fence: which of these tasks the worker still holds, by (id, attempt, worker). The rows are locked in id
 # order, as everywhere; a plain IN would lock them in any order.
 _STILL_HELD = """
     id = ANY(ARRAY(

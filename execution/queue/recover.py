@@ -22,7 +22,7 @@ RECOVERED_PER_PASS = 200
 
 
 def recover(queue: WorkerTaskQuerySet, *, now: datetime) -> int:
-    """Finish orphaned attempts as lost, in batches and by worker; return how many there were."""
+    """End orphaned attempts as lost, in batches and by worker; return how many were ended."""
     recovered = 0
     orphans = sorted(queue.orphaned().values_list("pk", flat=True))
     for start in range(0, len(orphans), RECOVERED_PER_PASS):
@@ -37,7 +37,10 @@ def recover(queue: WorkerTaskQuerySet, *, now: datetime) -> int:
 
 
 def _apart(tasks: Sequence[WorkerTask]) -> Iterator[Sequence[WorkerTask]]:
-    """Yield batches of tasks. A task whose step type locks its own rows, in unknown order, comes alone."""
+    """Split the tasks into batches, each of which is recovered in one transaction.
+
+    A task is a batch of its own if its step type locks further rows, in an unknown order.
+    """
     alone = [task for task in tasks if _is_lost_alone(task)]
     yield from ([task] for task in alone)
     yield [task for task in tasks if task not in alone]
@@ -60,7 +63,7 @@ def _recover(
 
 
 def _free(queue: WorkerTaskQuerySet, tasks: Sequence[WorkerTask]) -> list[WorkerTask]:
-    """Lock and return the tasks that are not locked and whose execution and activity are not locked."""
+    """Lock and return the tasks whose row, activity and execution no other transaction has locked."""
     ids = {task.execution_id for task in tasks if task.execution_id is not None}
     executions = [execution.pk for execution in Execution.objects.lock(skip_locked=True).filter(pk__in=ids)]
     rows = queue.processing().filter(pk__in=[t.pk for t in tasks]).select_related("activity")

@@ -18,7 +18,10 @@ ACTIVITY, ISOLATION = ClaimedTask.COLUMNS.index("activity_id"), ClaimedTask.COLU
 
 @dataclass
 class ClaimRequest:
-    """A worker's free seats. `now` is when the claim began or, once it has taken tasks, when it did so."""
+    """A worker's request for tasks, with its free seats.
+
+    `now` is the time at which the claim began or, once it has taken tasks, the time at which it took them.
+    """
 
     worker_id: UUID
     pools: Sequence[str]
@@ -72,7 +75,10 @@ Freed = Mapping[TaskGroup, int]
 
 
 class UnlimitedClaim(NamedTuple):
-    """The claimed rows. `is_contested`: no more, as limits or reservations affect which task is next."""
+    """The claimed rows. If `is_contested`, limits or reservations affect which task is next.
+
+    Further tasks can then be claimed only by turn, after counting how much room there is.
+    """
 
     rows: list[Row]
     is_contested: bool
@@ -82,9 +88,9 @@ class HandOver(NamedTuple):
     """The tasks that took the places of those that ended."""
 
     rows: list[Row]
-    # Nothing else could be claimed.
+    # True if no other task could be claimed.
     is_all: bool
-    # Limits or reservations affect which task is next; no further query is needed to know this.
+    # True if limits or reservations affect which task is next; no further query is needed to know this.
     is_contested: bool
 
 

@@ -28,7 +28,7 @@ WAITING_IN_SETS = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The rows of COUNTS, with groups or candidates if the query asked for them."""
+    """What the rows of COUNTS say, with groups or candidates if the query asked for them."""
 
     sizes: dict[str, int]
     # The limit keys of each reservation, by pool.
@@ -96,7 +96,10 @@ class OpenGroups(list[TaskGroup]):
 
 
 def find_open_groups(pools: Sequence[str], isolations: Collection[Isolation]) -> OpenGroups:
-    """Find groups with room, without locks; go on until there is one, however many groups are full."""
+    """Find groups of tasks that have room, without locks.
+
+    The groups are read in batches until a batch has one with room, however many groups are full.
+    """
     snapshot = Snapshot.of(dialect().count_groups(None, most=MOST_SETS))
     while not (groups := snapshot.open_groups(pools, isolations)) and (last := snapshot.last_set):
         snapshot = Snapshot.of(dialect().count_groups(last, most=MOST_SETS))
@@ -111,7 +114,7 @@ def look_at_first(
     pools: Sequence[str],
     passed_over: Sequence[int] = (),
 ) -> Snapshot:
-    """Count again. The candidates are the first tasks of each group and the first tasks without a limit."""
+    """Return a new snapshot. Its candidates are the first tasks of each group, and those without a limit."""
     rows = dialect().first_tasks(groups, seats=seats, others=others, pools=pools, passed_over=passed_over)
     return Snapshot.of(rows)
 

@@ -121,7 +121,7 @@ def _values(planned: Planned, now: str) -> dict[str, Any]:
 
 
 def _claim(chosen: str) -> str:
-    """Return the UPDATE of every claim, which takes only tasks that are still queued, for a living worker."""
+    """Return the SQL that claims the chosen tasks if they are still queued and the worker is alive."""
     return f"""
         UPDATE execution_workertask SET status = 'processing', worker_id = %(worker)s, claimed_at = %(now)s
         WHERE {chosen} AND status = 'queued' AND {IS_WORKER_ALIVE}
@@ -130,7 +130,7 @@ def _claim(chosen: str) -> str:
 
 
 def first_ready(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Return a query for the first ready tasks of each isolation that are neither limited nor reserved."""
+    """Return a query for the first ready tasks of each isolation that no limit or reservation affects."""
     firsts = [
         f"""SELECT id FROM (
             SELECT id FROM execution_workertask
@@ -143,7 +143,11 @@ def first_ready(pools: int, isolations: tuple[Isolation, ...]) -> str:
 
 @cache
 def look_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Return a query that tells, without the write lock, whether tasks are ready, ripe or contested."""
+    """Return a query that shows, without the write lock, whether a claim has anything to do.
+
+    Its columns: whether tasks are ready, whether delayed tasks have reached their time, and whether limits or
+    reservations affect which task is next.
+    """
     return f"SELECT EXISTS ({first_ready(pools, isolations)}), EXISTS ({RIPE}), {IS_CONTESTED}"
 
 
@@ -157,7 +161,11 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...]) -> 
 
 @cache
 def claim_uncontested_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Return the same claim for a transaction that has the write lock already and need not look first."""
+    """Return the claim for a transaction that has the write lock already, so that it need not look first.
+
+    It claims nothing if delayed tasks have reached their time, or if limits or reservations affect which task
+    is next.
+    """
     return _claim(f"id IN ({first_ready(pools, isolations)}) AND NOT EXISTS ({RIPE}) AND NOT {IS_CONTESTED}")
 
 
@@ -229,7 +237,7 @@ _NEXT = f"""
     SELECT n.id FROM execution_workertask n WHERE {READY_LIMITED} AND {{condition}}
     ORDER BY limit_keys, isolation, pool LIMIT 1
 """
-# Given three columns at once, SQLite would compare all tasks of a set. So the query looks for another pool,
+# Given three columns at once, SQLite would compare all tasks of a group. So the query looks for another pool,
 # then for another isolation, then for other keys.
 _NEXT_POOL, _NEXT_ISOLATION, _NEXT_KEYS = (
     _NEXT.format(condition=condition)
@@ -242,7 +250,11 @@ _NEXT_POOL, _NEXT_ISOLATION, _NEXT_KEYS = (
 
 
 def _sets(beyond: str = "") -> str:
-    """Return a query that steps from group to group on an index, however many tasks the groups have."""
+    """Return the WITH clause that lists, as `s`, the groups of ready tasks with a limit.
+
+    The clause steps from group to group on an index, however many tasks each group has. `beyond` is a further
+    condition for the first group.
+    """
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (
             SELECT * FROM (SELECT id, limit_keys, isolation, pool FROM execution_workertask
@@ -322,7 +334,7 @@ def first_tasks(
 # Finishing -------------------------------------------------------------------------------------------------
 
 # The fence: which of these tasks the worker still holds, by (id, attempt, worker). The ids alone come first,
-# as SQLite would compare every row with a list of pairs.
+# as SQLite would otherwise compare every row with a list of pairs.
 _STILL_HELD = """
     id IN (SELECT json_extract(value, '$[0]') FROM json_each(%(held)s))
     AND (id, attempt) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]')

@@ -1,4 +1,4 @@
-"""List the queue in the order in which people read it, by its indexes, however long it is."""
+"""List the queue in the order in which people read it, with the help of indexes, however long it is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMITED = f"(SELECT * FROM execution_workertask WHERE {READY_LIMITED} LIMIT {MOS
 
 
 def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
-    """List the first tasks of one state, or of all: running, ready, delayed, waiting."""
+    """Return the ids of the first `count` tasks in this state; if it is empty, of all states in turn."""
     sources = [
         source
         for stage, name in enumerate(STATES)

@@ -29,7 +29,10 @@ PARTICULAR = ("resource:", "type:", "pool:", "global")
 
 
 def reasons(tasks: Sequence[WorkerTask], *, now: datetime) -> dict[int, str]:
-    """Return the reason for each task, by id. The tasks must be loaded with their worker and execution."""
+    """Return, by task id, why each task does not run yet, or where it runs.
+
+    The tasks must be loaded with their worker and execution.
+    """
     waits = Waits.of(tasks, now=now)
     return waits.told(*together(*waits.questions))
 
@@ -80,7 +83,7 @@ def _later(task: WorkerTask, now: datetime) -> str:
 
 
 def _about_waiting(tasks: Sequence[WorkerTask]) -> list[Question]:
-    """Ask for the groups of the tasks' executions, and for the tasks that run before them."""
+    """Return the questions that find the groups of the tasks' executions, and the tasks before them."""
     executions = [task.execution for task in tasks if task.execution is not None]
     roots = {each.activity_id for each in executions}
     groups = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
@@ -117,7 +120,7 @@ def _behind(
 
 
 def _about_ready(tasks: Sequence[WorkerTask], now: datetime) -> list[Question]:
-    """Ask which pools are served, what holds which limits, and how many tasks are ahead of each."""
+    """Return the questions that find the pools served, the holders of limits, and the tasks ahead of each."""
     running = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
     return [
         Worker.objects.holding_leases(now).values_list("pools", flat=True),
@@ -134,7 +137,7 @@ def _ready(
     running: list[Any],
     before: list[Any],
 ) -> dict[int, str]:
-    """Explain what keeps ready tasks from starting. Of several reasons, the most lasting one is given."""
+    """Return, by task id, what keeps ready tasks from starting; of several reasons, the most lasting one."""
     holders, places, found = Holders(Snapshot.of(counts), running), dict(before), {}
     for task in tasks:
         if not any(serves(pools, task.pool) for pools in serving):
@@ -180,7 +183,7 @@ class Holders:
 
 
 def _particular(key: str) -> int:
-    """Rank a key among the reasons. Keys of another policy come first."""
+    """Return the rank of a limit key as a reason: lower is better. Keys of a custom policy come first."""
     return next((place for place, start in enumerate(PARTICULAR, 1) if key.startswith(start)), 0)
 
 
@@ -203,7 +206,10 @@ def _named(names: Iterable[str]) -> str:
 
 
 def _before(ids: Sequence[int]) -> Statement:
-    """Count the ready tasks of the same kind that are ahead of each of these, up to MOST_BEFORE."""
+    """Return the query that counts, up to MOST_BEFORE, how many ready tasks are ahead of each task.
+
+    Only tasks that compete for the same seats and limits count.
+    """
     these, params = among("t.id", ids)
     alike = "b.pool = t.pool AND b.isolation = t.isolation"
     sql = f"""

@@ -1,4 +1,4 @@
-"""The values of a step's placeholders: recorded when a plan is made, looked up before the step runs."""
+"""The values of a step's placeholders. Some are stored in the plan; others are looked up later."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WITH_RESULT = (
 
 @dataclass(frozen=True)
 class Binding:
-    """The values for one attempt, by the text of their references, or the problem that prevented them."""
+    """The placeholder values of one attempt, by the text of their references, or why there are none."""
 
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -48,7 +48,7 @@ class Binding:
 
 
 class Unbound(Exception):
-    """A placeholder has no value; the message says why."""
+    """Raised if a placeholder has no value; the message says why."""
 
     def __init__(self, message: str, *, can_retry: bool = False) -> None:
         super().__init__(message)
@@ -63,10 +63,11 @@ def note(
     event: Mapping[str, Any] | None = None,
     now: datetime,
 ) -> None:
-    """Add to the lines of a new plan what their placeholders need.
+    """Add to each line of a new plan what is needed to fill in its placeholders.
 
-    `zone` is the time zone of the schedule; a single job has none, and so no times. `event` is the event that
-    started the plan.
+    `zone` is the time zone of the schedule, or None for a single job, which has no placeholders for times.
+    `has_last` says whether an earlier execution has left a result. `event` is the event that started the
+    plan, if any.
     """
     for line in lines:
         if has_last and (line["step_type"] == "python" or has_placeholders(line["config"])):
@@ -82,7 +83,7 @@ def note(
 
 
 def _note_event(line: dict[str, Any], refs: Sequence[Reference], event: Mapping[str, Any] | None) -> None:
-    """Store the values from the event, or why they are missing: plans can outlive their events."""
+    """Store in the line the values from the event, or why they are missing, as plans can outlive events."""
     for ref in refs:
         try:
             line["values"][ref.text] = _of_event(ref, event)
@@ -100,9 +101,10 @@ def _of_event(ref: Reference, event: Mapping[str, Any] | None) -> Any:
 
 
 class LastResults:
-    """A cache of the last results that executions began with, which never change.
+    """A cache of the last results with which executions began. These results never change.
 
-    Kept as text, which takes less memory and gives each reader a copy. Long ones are not cached.
+    Results are kept as JSON text, which takes less memory and gives each reader a copy. Long results are not
+    cached.
     """
 
     MOST, LONGEST = 64, 16_384
@@ -120,9 +122,10 @@ class LastResults:
 
 
 def bind(tasks: Sequence[ClaimedTask], last_results: LastResults | None = None) -> dict[int, Binding]:
-    """Return the bindings of tasks with placeholders or a last result, by id, in at most three statements.
+    """Return the bindings of tasks that have placeholders or a last result, by task id.
 
-    Raises only if the database is unavailable: a problem of one task is stored in its binding.
+    The function runs at most three database statements, and raises an exception only if the database is
+    unavailable: a problem of one task is stored in its binding.
     """
     wanted = {
         task.pk: _Wanted.of(task)
@@ -143,7 +146,7 @@ def bind(tasks: Sequence[ClaimedTask], last_results: LastResults | None = None) 
 
 @dataclass(frozen=True)
 class FilledConfig:
-    """A step's config with its values filled in, and why values are missing, by placeholder."""
+    """A step's config with placeholders filled in, and the reason for each placeholder without a value."""
 
     config: Any
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -152,9 +155,9 @@ class FilledConfig:
 def shown(
     line: Mapping[str, Any], *, execution_id: int, attempts: Mapping[UUID, Activity], last_result: Any
 ) -> FilledConfig:
-    """Return the config that the step of this line got, or would get now. Secrets are masked, not looked up.
+    """Return the config that the step of this plan line received, or would receive now, with secrets masked.
 
-    `attempts` contains the last attempt of each step of the execution, by key.
+    `attempts` contains the last attempt of each step of the execution, by the step's key.
     """
     config = line.get("config")
     if line.get("refs") is None:
@@ -172,7 +175,7 @@ def shown(
 
 @dataclass
 class _Wanted:
-    """The references of one attempt and where their values come from; `damage` if the plan is unreadable."""
+    """The references of one attempt and the sources of their values. `damage`: why the plan is unreadable."""
 
     values: dict[str, Any]
     refs: list[Reference] = field(default_factory=list)
@@ -215,7 +218,7 @@ class _Wanted:
         return Binding(values, tuple(sorted(hidden)), last_result=self.last_result)
 
     def shown(self, results: Mapping[UUID, _Ended]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the values with secrets masked, and why some are missing; these stay placeholders."""
+        """Return the values, with secrets masked, and why some are missing; those stay placeholders."""
         values, missing = dict(self.values), {}
         for ref in self.refs:
             try:
@@ -239,7 +242,7 @@ class _Wanted:
         return self.values[ref.text]
 
     def _last(self, ref: Reference) -> Any:
-        """Return a part of the last result; None as long as no execution has completed."""
+        """Return the referenced part of the last result, or None if no execution has completed yet."""
         if self.last_result is None:
             return None
         try:
@@ -285,7 +288,7 @@ def _results(keys: Collection[UUID]) -> dict[UUID, _Ended]:
 
 
 def _secrets(names: Collection[str]) -> dict[str, str | VaultError]:
-    """Return the values by name, or why this host cannot read them."""
+    """Return the values of secrets by name, or the error in place of a value that this host cannot read."""
     if not names:
         return {}
     try:
@@ -307,7 +310,7 @@ def _secret(ref: Reference, secrets: Mapping[str, str | VaultError]) -> str:
 
 
 def _known(line: Mapping[str, Any], zone: tzinfo | None, now: datetime) -> dict[str, Any]:
-    """Return the values known when the plan is made; times are in the zone of the schedule."""
+    """Return the values that are known when the plan is made, with times in the schedule's time zone."""
     if zone is None:
         return {"idempotency_key": line["key"]}
     nominal = datetime.fromisoformat(line["nominal_at"]).astimezone(zone)

@@ -1,4 +1,7 @@
-"""The context that a running step gets: its work, and ways to report. Uses no database."""
+"""The context that a running step receives: its work, and methods to report what the step does.
+
+This module uses no database.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ logger = logging.getLogger(__name__)
 
 ItemOutcome = Literal["ok", "warning", "failed", "skipped"]
 
-# How soon to look again whether a lease has been renewed.
+# How long to wait before checking again whether the lease has been renewed.
 DOUBT_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class Work:
-    """The description of one attempt, as JSON that can be sent to a child.
+    """The description of one attempt, made of JSON values so that it can be sent to a child.
 
-    `refs` are the references of the placeholders in the config; None if it has none.
+    `refs` are the references of the placeholders in the config; None if the config has none.
     """
 
     key: str
@@ -58,7 +61,7 @@ class Work:
 
 
 class Sink(Protocol):
-    """A receiver of a step's output. Called from several threads; may block, which slows the step down."""
+    """A receiver of a step's output, called from several threads. Calls may block, which slows the step."""
 
     def output(self, stream: str, lines: list[str]) -> None: ...
 
@@ -96,7 +99,7 @@ class Context:
         self.items_total = self.items_failed = self.items_warned = 0
         self._sink = sink if self.mask is None else MaskedSink(sink, self.mask)
         self._callbacks: list[Callable[[], object]] = []
-        # Both are safe in a signal handler, which may run in the middle of any call of the same thread.
+        # The lock and queue are safe in a signal handler, which may run during any call of the same thread.
         self._lock = threading.RLock()
         self._woken: SimpleQueue[None] = SimpleQueue()
 
@@ -137,11 +140,14 @@ class Context:
         self._sink.item(clean_text(str(name)), outcome, clean_text(str(message)))
 
     def masked(self, text: str) -> str:
-        """Hide secrets. Call it before cutting a text: half a secret would not be recognised."""
+        """Return the text with secrets hidden.
+
+        Call this method before cutting text, because half a secret would not be recognised.
+        """
         return text if self.mask is None else self.mask.text(text)
 
     def masked_fragments(self, text: str) -> str:
-        """Hide secrets and parts of them, for messages of programs that cut the values they quote."""
+        """Return the text with secrets and parts of them hidden, as programs cut values that they quote."""
         return text if self.mask is None else self.mask.fragments(text)
 
     def skip(self, reason: object) -> NoReturn:
@@ -150,12 +156,12 @@ class Context:
     def complete_with_error(
         self, message: object, *, result: object = None, can_retry: bool = True
     ) -> NoReturn:
-        """End the step here: it ran to its end and has its result, but counts as failed."""
+        """End the step now as completed with errors: its result is kept, but it counts as failed."""
         raise CompletedWithError(str(message), as_result(result), can_retry=can_retry)
 
     @property
     def cancelled(self) -> bool:
-        """Return whether the step should stop. A step that got True counts as interrupted in any case."""
+        """Return whether the step should stop. A step that was told so counts as interrupted in any case."""
         self.saw_interrupt = self.saw_interrupt or self.reason is not None
         return self.saw_interrupt
 
@@ -184,7 +190,10 @@ class Context:
 
     @contextmanager
     def on_interrupt(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Call back on an interrupt in the block, or now if it came before. The callback must not block."""
+        """Call the callback if the step is interrupted during the block, or now if it already was.
+
+        The callback must not block.
+        """
         with self._lock:
             self._callbacks.append(callback)
             if self.reason is not None:
@@ -192,14 +201,14 @@ class Context:
         try:
             yield
         finally:
-            # Under the lock: a late interrupt must not hit what the callback's process does next.
+            # Under the lock, so that a late interrupt cannot hit what the callback's process does next.
             with self._lock:
                 self._callbacks.remove(callback)
 
     def await_lease(self) -> None:
-        """Return once this worker certainly holds the attempt; raise Interrupted if it lost it.
+        """Wait until this worker certainly holds the attempt; raise Interrupted if the worker lost it.
 
-        Step types call this right before anything that has an effect, if slow preparation comes first.
+        Step types call this method right before anything that has an effect, if slow preparation comes first.
         """
         self.check()
         while not self.lease.is_good:
@@ -207,7 +216,7 @@ class Context:
             self.started()
 
     def started(self) -> None:
-        """Record that preparation is over and the step itself starts."""
+        """Record the time at which preparation is over and the step itself starts."""
         self.executed_at = self.clock()
 
     def _call(self, callback: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""A program from the allow-listed folders: arguments as a list, a clean environment, never a shell."""
+"""The executable step: a program from an allow-listed folder, run in a clean environment without a shell."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExecutableStep(StepType):
 
     def run(self, ctx: Context) -> object:
         argv = ctx.config["argv"]
-        # Start the path that was checked, even if its links have changed since.
+        # Start the path without links, so that a link that changes later cannot lead to another program.
         return programs.result_of(programs.run(ctx, argv=argv, program=str(Path(argv[0]).resolve())))
 
 

@@ -1,4 +1,4 @@
-"""The settings of a step type: for drawing forms and for checking values before they are saved or run."""
+"""The settings of a step type, from which forms are drawn and by which values are checked."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ TYPES: dict[Kind, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Field:
-    """One setting of a step type: what a form draws, and what `StepType.clean` checks.
+    """One setting of a step type. Forms show it, and `StepType.clean` checks its value.
 
-    `fixed`: decides which code runs, so placeholders are refused. `secrets` is False where others could read
-    the value, as in a process list; `shown_in` says where. `text_only`: values of placeholders among its
-    entries become text. `fixed_names`: one placeholder for all entries is refused, as names must be literal.
+    `fixed`: the setting decides which code runs, so it cannot contain placeholders. `secrets`: False if
+    others could read the value, such as in a process list (`shown_in` says where), so it cannot contain
+    secrets. `text_only`: when placeholders are filled in, all entries of the list or mapping become strings.
+    `fixed_names`: one placeholder cannot stand for the whole mapping, because its names must be written out.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Field:
         return value.strip() if self.kind == "text" and isinstance(value, str) else value
 
     def fill(self, value: object, values: Mapping[str, Any]) -> Any:
-        """Return the value with its placeholders filled, in the form that `clean` expects."""
+        """Return the value with its placeholders filled in, in the form that `clean` expects."""
         if not self._is_open or self._hides_names(value):
             return value
         filled = fill(value, values)
@@ -84,7 +85,7 @@ class Field:
         return self.kind != "choice" or value in dict(self.choices)
 
     def _will_fit(self, value: object) -> bool:
-        """Return whether the value is a placeholder. Its value is checked when it is filled."""
+        """Return whether the value is an allowed placeholder, which is checked when it is filled in."""
         return self._is_open and isinstance(value, str) and is_placeholder(value)
 
     def _with_placeholders(self, value: object) -> Any:
@@ -120,7 +121,7 @@ class Field:
 
 
 def _stored(value: Any) -> str:
-    """Return the value as it will be stored; raise ValueError if that is not possible."""
+    """Return the string or JSON to store for the value; raise ValueError if it cannot be stored."""
     try:
         is_clean = (clean_text(value) if isinstance(value, str) else clean_json(value)) == value
         text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
@@ -136,6 +137,6 @@ def shown(value: object) -> str:
         text = repr(value)
     except RecursionError:
         return "a value that is nested too deeply"
-    # Before the text is cut: half a secret would not be recognised.
+    # Hide secrets before the text is cut, because half a secret would not be recognised.
     shown = conceal(text)
     return shown if len(shown) <= 60 else f"{shown[:60]}…"

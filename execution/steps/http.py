@@ -42,7 +42,7 @@ FORBIDDEN_HEADERS = re.compile(
     r"host|connection|content-length|transfer-encoding|keep-alive|te|trailer|upgrade|proxy-.*"
 )
 SECRET_HEADERS = re.compile(r"authorization|cookie|(x-)?api-?key|x-auth-token")
-# NUL stands for a secret, which may contain the host.
+# In the URL that is matched, NUL stands for a secret, which may contain the host.
 WITH_HOST = re.compile(r"(https?://[^/?#]+|\0)[/?#]", re.IGNORECASE)
 STATUS = re.compile(r"[1-5](xx|[0-9]{2})", re.IGNORECASE)
 
@@ -115,7 +115,10 @@ class HttpStep(StepType):
         return {field: complaint for field, complaint in complaints.items() if complaint}
 
     def fill(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """Mark values of placeholders, as `check` refuses credentials that were written in plain text."""
+        """Return the filled config, with the values of credentials and headers marked as filled in.
+
+        Without the mark, `check` would refuse them as credentials that were written in plain text.
+        """
         filled = super().fill(config, values)
         if has_placeholders(config.get("credential")):
             filled["credential"] = Filled(filled["credential"])
@@ -141,7 +144,7 @@ def _answer(ctx: Context) -> Answer:
     from execution.outgoing.network import CallFailed
 
     timeout = ctx.work.timeout_seconds
-    # The step's timeout comes as an interrupt, whose message says more than that of the call.
+    # The call's limits come after the step's timeout, which interrupts the call with a clearer message.
     call = Call() if timeout is None else Call(idle_seconds=timeout + 60, total_seconds=timeout + 60)
     with ctx.on_interrupt(call.hang_up):
         request = _request(ctx)

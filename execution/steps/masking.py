@@ -1,7 +1,7 @@
-"""Hide secrets in output, errors and results of steps, even if they are encoded. Uses no database.
+"""Hide secrets in the output, errors and results of steps, even if encoded, without using a database.
 
-Each encoder's table below is needed by `FORMS` in tests/execution/test_masking.py, or is the default of a
-widely used language; leaving one out would save a line but show a secret.
+Do not remove any of the tables below to save a line: each is needed by a case in `FORMS` of
+tests/execution/test_masking.py, or describes the default encoder of a widely used language.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .context import Sink
 
 MASK = "•••"
-SHORTEST = 4  # shorter ones are part of too many words
-FRAGMENT = 8  # this many equal characters in a row are not a coincidence
+SHORTEST = 4  # shorter secrets are part of too many words
+FRAGMENT = 8  # this many characters in common with a secret are not a coincidence
 LONG_FRAGMENT = 16  # longer than an ordinary word; Python and databases cut long values that they quote
 FEW = 100  # up to this many forms are searched one by one
 LINE_WIDTHS = (64, 76)  # of base64, as the usual encoders write it
@@ -53,7 +53,7 @@ Span = tuple[int, int]
 
 
 class Mask:
-    """Secrets to hide, also in base64 and hex, and encoded for URLs, JSON, HTML, Python, SQL and shells."""
+    """Secrets to hide, also in base64 or hex, or encoded for URLs, JSON, HTML, Python, SQL or shells."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         wholes = set(secrets)
@@ -68,14 +68,17 @@ class Mask:
 
     @classmethod
     def of(cls, secrets: Iterable[str]) -> Mask:
-        """Return a mask for these secrets, made once and cached."""
+        """Return the cached mask for these secrets, or a new one."""
         return _mask(frozenset(secrets))
 
     def text(self, text: str) -> str:
         return _without(text, self._spans(text))
 
     def fragments(self, text: str) -> str:
-        """Also hide short parts of secrets, for messages of programs that cut the values they quote."""
+        """Return the text with secrets, and also short parts of secrets, hidden.
+
+        This is for messages of programs, which cut the values that they quote.
+        """
         return _without(text, _merged([*self._spans(text), *self._pieces.spans(text, FRAGMENT)]))
 
     def json(self, value: Any) -> Any:
@@ -94,14 +97,14 @@ class Mask:
         return MASK if str(value) in self._secrets and not isinstance(value, bool | None) else value
 
     def _spans(self, text: str) -> list[Span]:
-        """Return where secrets are; overlapping ones are merged, as a secret may contain another."""
+        """Return the spans of secrets in the text. Overlaps are merged, as a secret may contain another."""
         found = [*self._in_forms(text), *self._pieces.spans(text, LONG_FRAGMENT)]
         for word in BASE64.finditer(text):
             found += self._in_base64(word[0], word.start())
         return _merged(found)
 
     def _in_base64(self, word: str, offset: int) -> Iterator[Span]:
-        """Find base64 of a secret in either alphabet, also in single lines of wrapped base64."""
+        """Yield the spans of secrets in base64, in either alphabet, even in one line of wrapped base64."""
         for start, end in self._base64.spans(word.replace("-", "+").replace("_", "/"), FRAGMENT):
             yield offset + start, offset + end
 
@@ -110,7 +113,7 @@ class Mask:
             for form in self._forms:
                 yield from _places(text, form)
             return
-        # A secret with thousands of lines has more forms than the text has places where one can begin.
+        # A secret with thousands of lines has more forms than the text has places where a form can begin.
         for at in range(len(text)):
             for length in self._lengths.get(text[at : at + SHORTEST], ()):
                 if text[at : at + length] in self._forms:
@@ -118,7 +121,7 @@ class Mask:
 
 
 class _Pieces:
-    """A search for parts of these texts, wherever the texts were cut."""
+    """A search for parts of the given strings, wherever the strings were cut."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._text = "\0".join(texts)  # no text contains NUL
@@ -165,7 +168,7 @@ _active_lock = threading.Lock()
 
 
 class _Concealing:
-    """A standard stream that hides active secrets; functions in threads print to it."""
+    """A wrapper around a standard stream, to which functions in threads print; it hides active secrets."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -201,12 +204,12 @@ def active(mask: Mask) -> Iterator[None]:
 
 
 def _plain(stream: Any) -> Any:
-    """Return the stream that was wrapped, unless a function has replaced the wrapper."""
+    """Return the stream inside the wrapper, or the stream itself if a function has replaced the wrapper."""
     return stream.stream if isinstance(stream, _Concealing) else stream
 
 
 def conceal(text: str) -> str:
-    """Hide the secrets of all running steps, for texts that do not belong to one step, such as log lines."""
+    """Hide the secrets of all running steps in text that does not belong to one step, such as a log line."""
     if _active:
         with _active_lock:
             masks = list(_active)
@@ -256,12 +259,12 @@ def _parts(secret: str) -> Iterator[str]:
 
 
 def _as_latin_1(text: str) -> str:
-    """Return the text as a program reads it that mistakes UTF-8 for Latin-1, as some do with headers."""
+    """Return the text as read by a program that mistakes UTF-8 for Latin-1, as some do with headers."""
     return text.encode().decode("latin-1")
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield the secret in each encoding, and quoted once more: a log quotes values that are already JSON."""
+    """Yield the secret in each encoding, most of them also inside quotes, as when a log quotes JSON."""
     once = {secret, *_in_json(secret), *_in_quotes(secret), *_in_html(secret)}
     once |= {*_in_shells(secret), *_in_urls(secret)}
     for form in once:
@@ -272,7 +275,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _in_json(text: str) -> Iterator[str]:
-    """Yield the JSON of writers that escape more than the standard requires, in both cases of hex digits."""
+    """Yield the text as JSON writers escape it, some more than necessary or with capital hex digits."""
     escaped = _json(text, ensure_ascii=True)
     capital = re.sub(r"\\(u[0-9a-f]{4}|.)", _capital, escaped)
     for dumped in {escaped, capital, _json(text, ensure_ascii=False)}:
@@ -344,7 +347,7 @@ def _base64(secret: bytes) -> Iterator[str]:
 
 
 def _aligned(secret: bytes) -> Iterator[str]:
-    """Yield the base64 for each of the three offsets at which the secret can begin in encoded data."""
+    """Yield the secret in base64 for each of the three offsets at which it can begin in encoded data."""
     for before in range(3):
         encoded = b64encode(b"\0" * before + secret).decode()
         start, end = -(-before * 4 // 3), (before + len(secret)) * 4 // 3

@@ -13,7 +13,7 @@ Reason = Literal["cancel", "timeout", "drain", "lost"]
 RESULT_BYTES = 256 * 1024
 ERROR_CHARS = 8_000
 TRACEBACK_CHARS = 64_000
-# Kept beyond these limits until secrets are masked: half a secret at the end would not be recognised.
+# Characters kept beyond these limits until secrets are masked, as half a secret would not be recognised.
 SPARE_CHARS = 64_000
 
 
@@ -34,11 +34,14 @@ class Outcome:
 
 
 class CannotRun(Exception):
-    """The step cannot run here; the message says why. Never retried."""
+    """Raised if the step cannot run on this worker; the message says why. The attempt is not retried."""
 
 
 class StepFailed(Exception):
-    """A failure whose message is shown without a type and a traceback."""
+    """A failure that is shown by its message alone, without its type and traceback.
+
+    If the exception has a cause, the traceback of the cause is shown as well.
+    """
 
     def __init__(self, message: str, *, can_retry: bool = True) -> None:
         super().__init__(message)
@@ -46,13 +49,13 @@ class StepFailed(Exception):
 
 
 class Interrupted(BaseException):
-    """Raised inside a step that is being cancelled, timed out or drained."""
+    """Raised inside a step that was cancelled or timed out, or whose worker is stopping or lost its lease."""
 
 
 class Later(BaseException):
-    """Raised by an attempt that postpones itself: it needs no seat until `at`, when `run` is called again.
+    """Raised by a step to postpone its attempt, which needs no seat until `at`.
 
-    `Context.begun_at` says when the attempt first began.
+    At that time, `run` is called again. `Context.begun_at` says when the attempt first began.
     """
 
     def __init__(self, at: datetime, message: str) -> None:

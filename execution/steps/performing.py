@@ -79,7 +79,7 @@ def _alarm(ctx: Context) -> Iterator[None]:
 
 
 def unreported_outcome(ctx: Context, error: BaseException) -> Outcome:
-    """Return the outcome for an error of JIM itself, without its message, which was not masked."""
+    """Return the outcome for an error of JIM itself, without the error's message, which was not masked."""
     kind = type(error).__name__
     logger.error("step %s of task %s has no outcome of its own: %s", ctx.work.name, ctx.work.key, kind)
     if "executed_at" not in vars(ctx):
@@ -133,7 +133,7 @@ def _filled(ctx: Context, step_type: StepType) -> dict[str, Any]:
 
 
 def conclude(ctx: Context, run: Callable[[], object]) -> Outcome:
-    """Call `run`, and turn its result or exception into an outcome."""
+    """Call `run` and return the outcome for its result or exception."""
     ctx.started()
     try:
         try:
@@ -224,7 +224,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """Return the traceback without the frames of JIM."""
+    """Return the traceback without JIM's own frames, or an empty string if nothing is left to show."""
     if isinstance(error, CannotRun | StepFailed):
         if error.__cause__ is None:
             return ""

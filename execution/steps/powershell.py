@@ -1,4 +1,4 @@
-"""A PowerShell script from the allow-listed folders, run by the pwsh that the worker finds."""
+"""The powershell step: a script from an allow-listed folder, run with the pwsh that the worker finds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .step_type import StepType
 OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive")
 WAY_OUT = "install PowerShell 7 or set JIM_PWSH"
 PROBE_SECONDS = 30.0
-# Exit codes from here on, and signals, mean that the runtime itself failed; scripts use lower codes.
+# Exit codes from this one on, and signals, can mean that PowerShell is broken; scripts use lower codes.
 LEAST_BROKEN = 126
 
 
@@ -56,7 +56,7 @@ class PowerShellStep(StepType):
 
     def run(self, ctx: Context) -> object:
         pwsh = _find()
-        # Run the path that was checked, even if its links have changed since.
+        # Pass the path without links, so that a link that changes later cannot lead to another script.
         script = str(Path(ctx.config["script"]).resolve())
         argv = [pwsh, *OPTIONS, "-File", script, *ctx.config["arguments"]]
         try:
@@ -86,7 +86,10 @@ def _find() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Turn off colours and telemetry, and keep PowerShell's folders out of HOME, the working folder."""
+    """Return variables that turn off colours and telemetry and keep PowerShell's files out of HOME.
+
+    HOME is the working folder of the step.
+    """
     own = Path(settings.JIM_DATA_DIR, "powershell")
     return {
         "TERM": "dumb",
@@ -114,7 +117,7 @@ def _is_broken(ctx: Context, pwsh: str) -> bool:
 
 
 class DiscardingSink:
-    """A sink for the output of a probe, which is not shown."""
+    """A sink that discards the output of a probe."""
 
     def output(self, stream: str, lines: list[str]) -> None: ...
 

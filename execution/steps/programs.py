@@ -55,7 +55,10 @@ ENV = Field(
 
 
 def run(ctx: Context, *, argv: Sequence[str], program: str, env: Mapping[str, str] | None = None) -> int:
-    """Run the program until its processes have ended; return its exit code, or minus the signal's number."""
+    """Run the program and return its exit code, or the negative number of the signal that ended it.
+
+    Processes that the program leaves in its process group are killed.
+    """
     assert ctx.nursery is not None
     cwd = ctx.config["cwd"] or tempfile.gettempdir()
     surroundings = _environment(ctx, home=cwd) | dict(env or {}) | ctx.config["env"]
@@ -75,13 +78,13 @@ def result_of(returncode: int) -> object:
 
 
 def complaints(values: Mapping[str, Any], **own: str) -> dict[str, str]:
-    """Return the errors by field: those of the step type and those of cwd and env."""
+    """Return errors by setting: those that the step type found (`own`), and those of cwd and env."""
     found = own | {"cwd": _cwd_complaint(values["cwd"]), "env": _env_complaint(values["env"])}
     return {field: complaint for field, complaint in found.items() if complaint}
 
 
 def path_complaint(text: str, *, what: str) -> str:
-    """Return why the path may not be run; its links are followed. Empty if it may."""
+    """Return why the path may not be run, or an empty string if it may. Links are followed."""
     if not os.path.isabs(text):  # noqa: PTH117 a Path would hide an empty path and a trailing slash
         return f"{text!r} is not an absolute path; it must begin with /"
     try:

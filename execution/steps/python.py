@@ -1,4 +1,4 @@
-"""A Python function, in a child process or, if it is short and trusted, in a thread of the worker."""
+"""The python step: a function in a child process or, if it is short and trusted, in a worker's thread."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PythonStep(StepType):
         return errors
 
     def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """Warn about a missing function; not an error, as workers may have other code than this process."""
+        """Return a warning if the function is missing here; workers may have other code than this process."""
         path = config.get("function")
         if not isinstance(path, str) or not is_dotted_path(path) or not (why := missing_here(path)):
             return {}
@@ -70,7 +70,10 @@ class PythonStep(StepType):
 
 
 def call_function(ctx: Context, *, certain: Callable[[], None]) -> object:
-    """Import and call the function. `certain` raises an exception if the function must not start now."""
+    """Import and call the function, and return its result.
+
+    `certain` raises an exception if the function must not start now.
+    """
     certain()
     function = load(ctx.config["function"])
     args, kwargs = ctx.config["args"], ctx.config["kwargs"]
@@ -103,7 +106,7 @@ def load(path: str) -> Callable[..., object]:
 
 @lru_cache(maxsize=1024)
 def place_of_context(function: Callable[..., object]) -> int | None:
-    """Return the position of `ctx` among the arguments; past all of them if it is keyword-only."""
+    """Return the position of the parameter `ctx`, `sys.maxsize` if it is keyword-only, or None without it."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -115,7 +118,7 @@ def place_of_context(function: Callable[..., object]) -> int | None:
 
 
 def missing_here(path: str) -> str:
-    """Return why this process would not find the function; empty if it would, or if that is unknown.
+    """Return why this process cannot find the function, or an empty string if it can or this is unknown.
 
     Nothing is imported, as imports run code and the path may be incomplete while it is typed.
     """
@@ -134,7 +137,7 @@ def missing_here(path: str) -> str:
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
-    """Find the module as importlib does, without importing its packages as `find_spec` does."""
+    """Return the spec of the module, or None, without importing its packages as `find_spec` would."""
     folders: Sequence[str] | None = None
     spec, name = None, ""
     for part in module.split("."):
@@ -150,7 +153,7 @@ def _spec_of(module: str) -> ModuleSpec | None:
 
 
 def _names_in(spec: ModuleSpec) -> set[str] | None:
-    """Return all names that the source defines anywhere; None if only running it can tell."""
+    """Return all names that the source defines anywhere, or None if they are known only when it runs."""
     source = spec.loader.get_source(spec.name) if isinstance(spec.loader, InspectLoader) else None
     if source is None:
         return None

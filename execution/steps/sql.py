@@ -1,4 +1,4 @@
-"""The sql step: a script on a database of the settings, with parameters bound as values."""
+"""The sql step: a script for a database from the settings, with parameters that are bound as values."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _session(ctx: Context) -> AbstractContextManager[Session]:
         "transaction": config["transaction"],
         "statement_seconds": config["statement_timeout_seconds"],
     }
-    # Imported here: the driver takes 16 MB, which a worker without such databases saves.
+    # Imported here, because the driver takes 16 MB, which a worker without PostgreSQL databases saves.
     if connection.engine == "postgresql":
         from execution.steps.sql_postgres import PostgresSession
 
@@ -177,7 +177,7 @@ class _Unreadable(Exception):
 
 
 def _statements(values: Mapping[str, Any]) -> tuple[Statement, ...]:
-    """Return the statements of the script or the file, in the dialect of the connection."""
+    """Return the statements of the script or file; raise _Unreadable if they cannot be used."""
     connection = settings.JIM_SQL_CONNECTIONS[values["connection"]]
     if values["script"] and values["file"]:
         raise _Unreadable("file", "cannot be given together with a script; clear one of them")

@@ -13,14 +13,18 @@ FORM = "must look like postgresql://user:password@host:port/name or sqlite:////p
 
 @dataclass(frozen=True)
 class SqlConnection:
-    """A database. `options` are those of libpq, or the `file`; not shown, as they contain a password."""
+    """A database that sql steps can use.
+
+    `options` are those of libpq, or the `file` of an SQLite database. The repr leaves them out, because they
+    can contain a password.
+    """
 
     engine: Literal["postgresql", "sqlite"]
     options: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def from_url(cls, url: object) -> SqlConnection:
-        """Read a URL; raise ValueError, which never repeats the URL, if it is not valid."""
+        """Return the connection for a URL; if it is invalid, raise ValueError without repeating the URL."""
         scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
         if scheme in ("postgresql", "postgres") and separator:
             return cls("postgresql", _postgresql(str(url)))
@@ -29,7 +33,7 @@ class SqlConnection:
         raise ValueError(FORM)
 
     def is_jims_own(self, database: Mapping[str, Any]) -> bool:
-        """Return whether this is the database of these Django settings, as far as names can show."""
+        """Return whether this is the database of these Django settings, as far as names can show that."""
         engine = str(database["ENGINE"]).rpartition(".")[2].removesuffix("3")
         if engine != self.engine:
             return False
@@ -45,7 +49,7 @@ class SqlConnection:
 
 
 def _postgresql(url: str) -> dict[str, str]:
-    # Imported here: the driver takes 16 MB, which a process without such databases saves.
+    # Imported here, because the driver takes 16 MB, which a process without PostgreSQL databases saves.
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict
 

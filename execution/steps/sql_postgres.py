@@ -1,7 +1,8 @@
-"""One script's session with a PostgreSQL server, on a connection of its own.
+"""A session that runs one script on a PostgreSQL server, with its own connection.
 
-The script's statements go through libpq's calls, as psycopg's cursors either keep all rows in memory or, with
-`stream`, refuse statements that return no rows. Psycopg does all the rest, such as waiting and errors.
+The script's statements are sent with libpq's own calls, because psycopg's cursors either keep all rows in
+memory or, with `stream`, refuse statements that return no rows. Psycopg does the rest, such as waiting and
+reporting errors.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .context import Context
 from .sql_connections import SqlConnection
 
 T = TypeVar("T")
-# A server that vanished is noticed within half a minute, not after the kernel's two hours.
+# With these settings, a server that vanished is noticed within half a minute instead of two hours.
 CLIENT_SETTINGS = {
     "connect_timeout": "10",
     "keepalives_idle": "15",
@@ -51,7 +52,7 @@ OWN_TABLES = ["django_migrations", "execution_workertask"]
 CHUNK_ROWS = 10  # rows held in memory at once, which may be wide; 100 would not be twice as fast
 CANCEL_SECONDS = 0.5
 GIVE_UP_SECONDS = 3.0
-# The server's limit is for queries of dead workers; it must come after the worker's own.
+# Seconds between the worker's limit and the later one of the server, which ends queries of dead workers.
 TIMEOUT_MARGIN = 5
 MOST_MILLISECONDS = 2**31 - 1
 
@@ -103,7 +104,10 @@ class InterruptibleConnection(psycopg.Connection[Any]):
             return result
 
     def _heed_interrupt(self) -> None:
-        """Ask the server to cancel, more than once: it may have been between two queries, or may refuse."""
+        """Ask the server to cancel the query if the step was interrupted; raise ConnectionLost if that fails.
+
+        The request is repeated, because the server may have been between two queries or may refuse it.
+        """
         if self.ctx is None or self.ctx.reason is None:
             return
         now = time.monotonic()
@@ -117,7 +121,7 @@ class InterruptibleConnection(psycopg.Connection[Any]):
 
 
 class PostgresSession:
-    """A session, used as a context: a script that was not finished is rolled back at the end."""
+    """A session, used as a context manager. At its end, changes that were not committed are rolled back."""
 
     def __init__(
         self,
@@ -146,7 +150,7 @@ class PostgresSession:
         return self
 
     def execute(self, statement: Statement, parameters: Mapping[str, Any], *, keep: int) -> StatementResult:
-        """Run the statement and keep the first `keep` rows to show."""
+        """Run the statement and return its result, with the first `keep` rows to show."""
         answer = StatementResult(keep, self._ctx.masked)
         try:
             for result in self._results(statement, [_sent(parameters[name]) for name in statement.names]):
@@ -160,7 +164,7 @@ class PostgresSession:
         return answer
 
     def finish(self) -> None:
-        """Commit; raise SqlFailed if the script left its transaction in another state."""
+        """Commit the transaction; raise SqlFailed if the script ended it, or left one of its own open."""
         status = self._pgconn.transaction_status
         if self._transaction and status == TransactionStatus.INTRANS:
             self._commit()
@@ -176,19 +180,23 @@ class PostgresSession:
 
     def _prepare(self) -> None:
         if self._pgconn.server_version >= 140000:
-            # Ends a query whose worker has died. Not supported by servers on some systems.
+            # This setting ends a query whose worker has died. Servers on some systems do not support it.
             with suppress(SqlFailed):
                 self._ask("SELECT set_config('client_connection_check_interval', '2s', false)")
         if self._transaction:
             self._ask("BEGIN READ ONLY" if self._read_only else "BEGIN")
-        # This is the first query of the transaction, after which the server lets no script undo READ ONLY.
+        # After this first query of the transaction, the server no longer lets the script undo READ ONLY.
         calls = (f"set_config('{name}', '{value}', {self._scope})" for name, value in SERVER_SETTINGS.items())
         self._ask(f"SELECT {', '.join(calls)}")
         self._limit_time()
         self._refuse_own()
 
     def _limit_time(self) -> None:
-        """Limit the time of each statement. Only the step's own limit overrides a stricter role limit."""
+        """Limit the time that the server spends on each statement.
+
+        A stricter limit of the database role stays in force, unless the step itself sets a limit for
+        statements.
+        """
         of_step = (self._ctx.work.timeout_seconds or math.inf) + TIMEOUT_MARGIN
         seconds = min(of_step, self._statement_seconds or math.inf)
         if seconds * 1000 > MOST_MILLISECONDS:
@@ -203,11 +211,14 @@ class PostgresSession:
 
     @property
     def _scope(self) -> str:
-        """Return whether settings end with the transaction, so that a pooler's connection stays unchanged."""
+        """Return `true` if settings end with the transaction, else `false`, as SQL.
+
+        A transaction must not leave settings on a connection that a connection pooler reuses.
+        """
         return str(self._transaction).lower()
 
     def _refuse_own(self) -> None:
-        """Refuse a database with JIM's tables, which the address alone cannot show."""
+        """Raise SqlFailed if the database contains JIM's tables, which its address alone cannot show."""
         tables = "SELECT FROM pg_catalog.pg_class WHERE relname = ANY(%s)"
         if self._ask(f"{tables} GROUP BY relnamespace HAVING count(*) = 2", [OWN_TABLES]).rowcount:
             raise SqlFailed("this is JIM's own database, which sql steps cannot use", can_retry=False)
@@ -236,7 +247,7 @@ class PostgresSession:
             raise self._failure(error) from None
 
     def _results(self, statement: Statement, values: list[tuple[bytes | None, int]]) -> Iterator[PGresult]:
-        # With this call the server takes one statement only, whatever the text is made to look like.
+        # With this call, the server accepts only a single statement, whatever the text contains.
         self._pgconn.send_query_params(
             statement.numbered().encode(), [value for value, _ in values], [kind for _, kind in values]
         )
@@ -272,7 +283,10 @@ class PostgresSession:
 
 
 def _connected(ctx: Context, connection: SqlConnection) -> InterruptibleConnection:
-    """Connect in a thread, as connecting cannot be interrupted; close a connection that comes too late."""
+    """Return a new connection, made in another thread, because connecting cannot be interrupted.
+
+    If the step is interrupted meanwhile, the connection is closed as soon as it is made.
+    """
     options = {
         **CLIENT_SETTINGS,
         **connection.options,
@@ -310,7 +324,10 @@ def _close_again(connecting: Future[InterruptibleConnection]) -> None:
 
 
 def _sent(value: object) -> tuple[bytes | None, int]:
-    """Return the value and its type as for SQL literals: 1.5 is numeric; the server decides for text."""
+    """Return the value as bytes, and the type that it would have as an SQL literal.
+
+    For example, 1.5 is numeric. For text, the type is left to the server.
+    """
     match value:
         case None:
             return None, UNKNOWN
@@ -373,7 +390,10 @@ def _explained(diag: Diagnostic, left_out: Container[str] = ()) -> list[str]:
 
 
 def _explained_discreetly(diag: Diagnostic) -> list[str]:
-    """Leave out the fields that quote values, as the server cuts long ones, which leaves parts of secrets."""
+    """Return the explanations of an error without the fields that quote values.
+
+    The server cuts long values, which could leave a part of a secret that is not recognised.
+    """
     more = _explained(diag, QUOTING)
     if len(more) < len(_explained(diag)):
         more.append(f"({' and '.join(QUOTING)} are left out, as the step uses secrets)")
@@ -381,7 +401,7 @@ def _explained_discreetly(diag: Diagnostic) -> list[str]:
 
 
 def _name_of(number: re.Match[str], statement: Statement) -> str:
-    """Return the name of a parameter, which the server knows by its number."""
+    """Return the name of the parameter that a message of the server calls by its number, such as $1."""
     names = statement.names
     return f":{names[int(number[1]) - 1]}" if 0 < int(number[1]) <= len(names) else number[0]
 

@@ -1,4 +1,4 @@
-"""The result of a statement: as lines for people, and as JSON for later steps."""
+"""The result of an SQL statement, as lines for people and as JSON for later steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_CHARS = 64_000
 
 
 class SqlFailed(Exception):
-    """A statement failed, or the database refused. `line` is the line in the script, if it is known."""
+    """Raised if a connection, a statement or a commit fails. `line` is the line in the script, if known."""
 
     def __init__(self, message: str, *, can_retry: bool, line: int | None = None) -> None:
         super().__init__(message)
@@ -26,9 +26,10 @@ class SqlFailed(Exception):
 
 @dataclass
 class StatementResult:
-    """The result of one statement: the number of rows, the first `keep` to show, and one as JSON.
+    """The result of one statement: the number of rows, the first `keep` rows to show, and the first as JSON.
 
-    Values are `masked` before they are cut: half a secret would not be recognised.
+    `masked` hides secrets in each value before the value is cut, because half a secret would not be
+    recognised.
     """
 
     keep: int
@@ -61,7 +62,7 @@ class StatementResult:
         return [f"{head}:", *_table(self.columns, self.shown)]
 
     def first_row(self) -> dict[str, object] | None:
-        """Return the first row by column; repeated names are numbered: count, count_2."""
+        """Return the first row by column name, or None. Repeated names are numbered: count, count_2."""
         if self.first is None:
             return None
         row: dict[str, object] = {}

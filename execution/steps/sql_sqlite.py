@@ -1,4 +1,4 @@
-"""One script's session with an SQLite file, on a connection of its own."""
+"""A session that runs one script on an SQLite file, with its own connection."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from .context import Context
 from .outcome import SPARE_CHARS
 from .sql_connections import SqlConnection
 
-# SQLite cannot be interrupted while it waits for a lock, so it waits briefly and is asked again.
+# SQLite cannot be interrupted while it waits for a lock, so each wait is short and is repeated.
 BUSY_SECONDS = 0.05
 LOCK_SECONDS = 20.0
 AGAIN_SECONDS = 0.1
-# The most bytes of one value or one stored row: Python holds several copies of each.
+# The most bytes of one value or one stored row. Python holds several copies of each in memory.
 MOST_BYTES = 64 * 1024 * 1024
 CHANGING = {"INSERT", "UPDATE", "DELETE", "REPLACE"}
-# They change the whole process and so JIM's own database, can crash it, or undo settings made here.
+# These pragmas change the whole process, including JIM's own database, can crash the process, or undo
+# settings of the session.
 FORBIDDEN_PRAGMAS = {
     "busy_timeout",
     "data_store_directory",
@@ -52,7 +53,7 @@ T = TypeVar("T")
 
 
 class SqliteSession:
-    """A session, used as a context: a script that was not finished is rolled back at the end."""
+    """A session, used as a context manager. At its end, changes that were not committed are rolled back."""
 
     def __init__(
         self,
@@ -82,13 +83,13 @@ class SqliteSession:
         return self
 
     def execute(self, statement: Statement, parameters: Mapping[str, Any], *, keep: int) -> StatementResult:
-        """Run the statement and keep the first `keep` rows to show."""
+        """Run the statement and return its result, with the first `keep` rows to show."""
         given = {name: parameters[name] for name in statement.names}
         with self._time_limit():
             return self._heeding(lambda: self._read(statement, given, keep))
 
     def finish(self) -> None:
-        """Commit; raise SqlFailed if the script left its transaction in another state."""
+        """Commit the transaction; raise SqlFailed if the script ended it, or left one of its own open."""
         if self._transaction and self._connection.in_transaction:
             self._heeding(lambda: self._patiently("COMMIT"))
         elif self._transaction:
@@ -108,7 +109,7 @@ class SqliteSession:
         if self._read_only:
             connection.execute("PRAGMA query_only = ON")
         if self._transaction:
-            # A transaction that writes takes the lock at its start, as it could not wait for it later.
+            # A transaction that writes takes the lock at its start, because it could not wait for it later.
             self._patiently("BEGIN" if self._read_only else "BEGIN IMMEDIATE")
         connection.set_authorizer(self._authorize)
 
@@ -180,7 +181,10 @@ class SqliteSession:
         return SqlFailed(message, can_retry=code in TEMPORARY)
 
     def _stop(self) -> None:
-        """Interrupt from another thread, repeatedly, as the session may be between two statements."""
+        """Interrupt the current statement; called in another thread.
+
+        The call repeats itself, because the session may be between two statements at this moment.
+        """
         with self._lock:
             if self._ctx.reason is None and time.monotonic() < self._deadline:
                 return
@@ -240,5 +244,5 @@ def _hex(value: bytes) -> str:
 
 
 def _code(error: Exception) -> int:
-    """Return the primary result code, without the details in the higher bits."""
+    """Return SQLite's primary result code of the error, without the details in the higher bits."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

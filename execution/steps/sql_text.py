@@ -1,7 +1,7 @@
-"""Split the text of an SQL script into statements and find their parameters. Uses no database.
+"""Split an SQL script into statements and find their parameters, without a database.
 
-The scanner knows quotes, comments and semicolons inside statements, as psql and sqlite3 do; the database
-decides what a statement means.
+The scanner recognises quotes, comments and semicolons inside statements, as psql and sqlite3 do. What a
+statement means is left to the database.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 class SqlTextError(ValueError):
-    """A script cannot be split. The message says what is wrong and in which line."""
+    """Raised if a script cannot be split. The message says what is wrong and in which line."""
 
 
 class Parameter(NamedTuple):
-    """A parameter and its place in the text of its statement, including the colon."""
+    """A parameter and its position in the text of its statement, including the colon."""
 
     name: str
     start: int
@@ -65,7 +65,12 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement. `words` are its first words outside quotes and parentheses, in capitals."""
+    """One statement of a script.
+
+    `text_line` is the line of the script in which the text begins, and `line` is the line in which the
+    statement begins after any comments. `words` are its first words outside quotes and parentheses, in
+    capitals.
+    """
 
     text: str
     text_line: int
@@ -80,7 +85,7 @@ class Statement:
         return list(dict.fromkeys(parameter.name for parameter in self.parameters))
 
     def numbered(self) -> str:
-        """Return the text with $1, $2, … in the order of `names`."""
+        """Return the text with its parameters replaced by $1, $2 and so on, in the order of `names`."""
         numbers = {name: f"${number}" for number, name in enumerate(self.names, 1)}
         pieces, end = [], 0
         for parameter in self.parameters:
@@ -89,7 +94,7 @@ class Statement:
         return "".join([*pieces, self.text[end:]])
 
     def line_at(self, offset: int) -> int:
-        """Return the line of the script for a place in the numbered text."""
+        """Return the line of the script that contains this offset of the numbered text."""
         return self.text_line + self.numbered().count("\n", 0, offset)
 
 
@@ -202,7 +207,7 @@ class _Draft:
                 self._add_word(text.upper())
 
     def ends_here(self) -> bool:
-        """Return whether a semicolon would end the statement, and is not part of its body."""
+        """Return whether a semicolon here ends the statement, rather than being part of its body."""
         if self.dialect == "sqlite":
             return not self._is_trigger() or (self.before_last, self.last) == (";", "END")
         return self.depth == 0 and self.blocks == 0
@@ -236,7 +241,7 @@ class _Draft:
             self._count_block(word)
 
     def _count_block(self, word: str) -> None:
-        """Count blocks of CREATE FUNCTION … BEGIN ATOMIC …; END, where CASE has an END of its own."""
+        """Count the open blocks of a routine (BEGIN ATOMIC … END), and CASE, which has an END of its own."""
         if word == "BEGIN" or (word == "CASE" and self.blocks):
             self.blocks += 1
         elif word == "END":
@@ -257,7 +262,7 @@ class _Draft:
         return False
 
     def _refuse_copying(self, line: int) -> None:
-        """Refuse COPY from or to the client, whose rows are not SQL."""
+        """Raise SqlTextError for a COPY from or to the client, because the copied rows are not SQL."""
         if self.verb == "COPY" and {("FROM", "STDIN"), ("TO", "STDOUT")} & set(
             zip(self.words, self.words[1:], strict=False)
         ):

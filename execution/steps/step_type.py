@@ -28,25 +28,26 @@ class StepType(ABC):
 
     @abstractmethod
     def run(self, ctx: Context) -> object:
-        """Run the step in a thread of the worker. Return a JSON value or None; raise on failure."""
+        """Run the step in this thread and return its result, a JSON value or None; raise if it fails."""
 
     def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return possible mistakes by setting; they do not prevent saving."""
+        """Return warnings about possible mistakes, by setting; a warning does not prevent saving."""
         return {}
 
     def isolation(self, config: dict[str, Any]) -> Isolation:
         return "thread"
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
-        """Decide, instead of the retry policy, how an attempt ends whose worker was lost.
+        """Decide how an attempt ends whose worker was lost, if the retry policy should not decide it.
 
-        Called in the transaction that ends the attempt. Return the status to end it with, or None if the
-        retry policy decides. A step type that locks rows here must set `is_recovered_individually`.
+        This method is called in the transaction that ends the attempt. Return the status to end it with, or
+        None if the retry policy decides. A step type that locks rows here must set
+        `is_recovered_individually`.
         """
         return None
 
     def clean(self, config: object) -> dict[str, Any]:
-        """Return the config with all settings checked and defaults added; raise ConfigError."""
+        """Return the config with all settings checked and defaults added; raise ConfigError for errors."""
         if not isinstance(config, dict):
             raise ConfigError({"config": f"must be an object of settings, not {shown(config)}"})
         values, errors = {}, {}
@@ -63,14 +64,15 @@ class StepType(ABC):
         return values
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
-        """Return errors by field, from checks that go beyond the type of a single field.
+        """Return errors by setting, from checks that go beyond the type of a single setting.
 
-        Leave out values with placeholders (`has_placeholders`): they are checked again when they are filled.
+        Do not check values with placeholders (see `has_placeholders`): this method is called again when they
+        are filled in.
         """
         return {}
 
     def fill(self, config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the config with its placeholders filled, not checked yet."""
+        """Return the config with placeholders filled in. The caller must check the result with `clean`."""
         settings = {setting.name: setting for setting in self.fields}
         filled: dict[str, Any] = {}
         for name, value in config.items():
@@ -79,7 +81,10 @@ class StepType(ABC):
 
 
 def _fill(setting: Field, value: object, values: Mapping[str, Any]) -> Any:
-    """Fill in one setting. Secrets are checked again, as the plan may be older than the rule against them."""
+    """Return the value of one setting with its placeholders filled in.
+
+    The rule against secrets is checked again, because the plan may have been made before the rule existed.
+    """
     try:
         if not setting.secrets:
             setting.refuse_secrets(value)
@@ -99,7 +104,7 @@ S = TypeVar("S", bound=type[StepType])
 
 
 def register(step_type: S) -> S:
-    """Register the type under its name. Call it in `AppConfig.ready`."""
+    """Register the step type under its name and return it. Call this function in `AppConfig.ready`."""
     known: object = registry.step_types.setdefault(step_type.name, step_type())
     if type(known) is not step_type:
         raise ValueError(f"two step types are called {step_type.name!r}: {type(known)!r} and {step_type!r}")

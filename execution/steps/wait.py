@@ -1,4 +1,4 @@
-"""The wait step. Its task waits in the queue and needs no seat meanwhile."""
+"""The wait step, whose task waits in the queue without taking a seat."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class WaitStep(StepType):
 
 
 def end_of(ctx: Context, begun: datetime) -> datetime:
-    """Return the end of the wait, which is the same in each call, so that it survives a dead worker."""
+    """Return the end of the wait, the same in each call, so that the wait survives the death of a worker."""
     if ctx.config["duration"]:
         return begun + timedelta(seconds=seconds_of(ctx.config["duration"]) or 0)
     until, place = ctx.config["until"], ctx.work.time_zone
@@ -74,7 +74,10 @@ def end_of(ctx: Context, begun: datetime) -> datetime:
 
 
 def next_time_of_day(at: time, place: str, *, after: datetime) -> datetime:
-    """Return the next such time after the nominal time, so that a late run does not wait another day."""
+    """Return the first moment from `after` on that has this time of day in the time zone `place`.
+
+    The caller passes the nominal time as `after`, so that a late run does not wait for another day.
+    """
     zone = zone_of(place)
     day = wall_time(after, zone).date()
     for days in range(3):
@@ -85,7 +88,7 @@ def next_time_of_day(at: time, place: str, *, after: datetime) -> datetime:
 
 
 def _zone(place: str) -> ZoneInfo:
-    """Return the zone for display, UTC if it is unknown: a schedule with a broken spec can be run by hand."""
+    """Return the zone for display, or UTC if it is unknown, as a broken schedule can be run by hand."""
     try:
         return zone_of(place)
     except SpecError:

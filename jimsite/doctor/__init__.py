@@ -16,7 +16,10 @@ __all__ = ["SEVERITIES", "Finding", "examine"]
 
 
 def examine() -> list[Finding]:
-    """Run all checks, except those that need a reachable and migrated database if there is none."""
+    """Run all checks and return their findings.
+
+    If the database cannot be reached or is not migrated, the checks that need such a database are left out.
+    """
     findings = [*_run(database.reach)]
     if not _has_error(findings):
         findings += [*_run(database.server), *_run(database.clock_skew)]

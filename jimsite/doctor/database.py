@@ -22,7 +22,7 @@ SLOW = timedelta(milliseconds=50)
 LEAST_POSTGRESQL = 140_000
 LEAST_SQLITE = (3, 35)
 FULL_SHARE = 0.8
-# Settings without which accepted work can be lost.
+# Settings of PostgreSQL that must be on, or accepted work can be lost, and how severe it is if one is off.
 DURABLE: dict[str, Severity] = {
     "fsync": "error",
     "full_page_writes": "error",
@@ -59,7 +59,7 @@ def server() -> Iterator[Finding]:
 
 
 def clock_skew() -> Iterator[Finding]:
-    """Compare the clocks. JIM uses the database's, while logs and other systems use the host's."""
+    """Compare this host's clock, which logs use, with the clock of the database, which JIM uses."""
     if connection.vendor != "postgresql":
         yield ok("clock", "SQLite uses this host's clock.")
         return
@@ -170,7 +170,7 @@ def _place(path: Path) -> Iterator[Finding]:
 
 
 def filesystem_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """Return the type of the file system that has the path, or an empty string if it is unknown."""
+    """Return the type of the file system that contains the path, or an empty string if it is unknown."""
     try:
         lines = [line.split() for line in mounts.read_text().splitlines()]
     except OSError:

@@ -55,7 +55,7 @@ class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
 
     @admin.display(description="status")
     def state(self, backfill: Any) -> SafeString:
-        """Show a backfill as waiting, not done, while some of its occurrences still wait."""
+        """Return the status badge; a done backfill with pending occurrences is shown as waiting."""
         return badge(
             "waiting" if backfill.status == Backfill.Status.DONE and backfill.waiting else backfill.status
         )

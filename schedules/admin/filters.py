@@ -1,4 +1,4 @@
-"""The filters of the admin's lists."""
+"""Filters for the lists in the admin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_CHOICES = 50
 
 
 class StateFilter(admin.SimpleListFilter):
-    """Filters by state. Closed schedules are kept for their history and shown only on request."""
+    """A filter by schedule state. Closed schedules are listed only if “closed” or “all” is chosen."""
 
     title = parameter_name = "state"
     STATES: ClassVar = {
@@ -74,7 +74,7 @@ class TagFilter(admin.SimpleListFilter):
 
 
 class MemoText(Func):
-    """The memo text with a given name. Django's own lookup would read a name such as 7 as a list index."""
+    """The SQL for a memo entry by its name; with Django's lookup, the name “7” would be a list index."""
 
     function = "jsonb_extract_path_text"
 
@@ -87,7 +87,7 @@ class MemoText(Func):
 
 
 class MemoFilter(admin.SimpleListFilter):
-    """Filters by memo. The text is typed in, because there can be as many texts as schedules."""
+    """A filter by memo, typed as “name” or “name=text”, because there are too many values for a list."""
 
     title = parameter_name = "memo"
     template = "admin/schedules/schedule/_memo_filter.html"
@@ -114,7 +114,7 @@ class MemoFilter(admin.SimpleListFilter):
 
 
 class ScheduleFilter(admin.SimpleListFilter):
-    """Filters by schedule. Offers all open schedules if there are few, otherwise only the chosen one."""
+    """A filter by schedule. It offers all open schedules if they are few, otherwise only the chosen one."""
 
     title = "schedule"
     parameter_name = "schedule__id__exact"

@@ -52,7 +52,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         return rows.defer("execution__plan", "execution__last_result", "schedule__last_result")
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
-        """Search the schedules first, because there are far fewer schedules than occurrences."""
+        """Filter occurrences by schedule name: first find the matching schedules, which are far fewer."""
         if not (text := search_text(search_term)):
             return queryset, False
         found = Schedule.objects.filter(name__icontains=text).order_by("pk")
@@ -75,7 +75,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
 
     @admin.display(description="planned")
     def planned(self, occurrence: Occurrence) -> str:
-        """Show the time including jitter, which only automatic occurrences have."""
+        """Return the time including jitter, or a dash if jitter does not change the time."""
         if occurrence.planned_at == occurrence.nominal_at or occurrence.source != Occurrence.Source.AUTO:
             return NOTHING
         return on_the_clock(occurrence.planned_at, occurrence.schedule.zone)
@@ -93,7 +93,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
 
     @admin.display(description="reason")
     def why(self, occurrence: Occurrence) -> SafeString | str:
-        """Show the reason in a few words, from this row alone; the occurrence's page says more."""
+        """Return the reason in a few words; the page of the occurrence has the full explanation."""
         if occurrence.status == Occurrence.Status.PENDING:
             return self._waits_for(occurrence)
         if occurrence.reason == "overlap" and occurrence.blocked_by is not None:

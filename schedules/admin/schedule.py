@@ -34,7 +34,7 @@ from .step import StepInline, can_change, settings_view
 
 LONGEST_SPEC = 150
 USUAL_POLICY = Schedule._meta.get_field("on_failure").get_default()
-# Fieldsets that are rarely needed are collapsed, unless the schedule uses them.
+# Rarely needed fieldsets, by title: each is collapsed unless the schedule uses one of these fields.
 RARE = {
     "Calendars, jitter and changing clocks": ("calendars", "jitter", "dst"),
     "Failures, limits and notes": ("remaining", "memo", "pause_on_failure", "on_failure"),
@@ -170,7 +170,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
 
     @admin.display(description="when")
     def rules(self, schedule: Schedule) -> SafeString:
-        """Show the rules that are set, written as in the form."""
+        """Return the parts of the spec that are set, written as in the form."""
         texts = to_text(schedule.spec, schedule.calendars)
         given = [(name.replace("_", " "), text) for name, text in texts.items() if text]
         return format_html_join("", "<b>{}</b><pre>{}</pre>", given)
@@ -235,7 +235,7 @@ def _define(request: HttpRequest, form: Any, steps: list[dict[str, Any]]) -> Sch
         steps=steps,
         paused=form.cleaned_data["paused"],
         note=form.cleaned_data["note"],
-        # A request can contain fields that its page does not show.
+        # Check the permission again: a request can contain fields that its page did not show.
         run_at_once=form.cleaned_data["run_at_once"] and request.user.has_perm(permissions.RUN),
         may=request.user.has_perm,
         initiator=initiator_of(request),

@@ -50,7 +50,7 @@ def why_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> Http
 
 
 def revisions_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> HttpResponse:
-    """Show who changed what and when, and the differences between any two revisions."""
+    """Show the revisions of a schedule, and the differences between the two chosen revisions."""
     schedule = _schedule(admin, request, pk)
     revisions = schedule.revisions()
     page = Paginator(revisions, REVISIONS_PER_PAGE).get_page(request.GET.get("page"))

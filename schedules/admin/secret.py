@@ -79,7 +79,7 @@ class SecretAdmin(VerbsAdmin[Secret]):
 
 
 def _trouble(secret: Secret) -> str:
-    """Return why steps that use the secret would fail on this host, or an empty text."""
+    """Return why this host cannot decrypt the secret, or an empty string if it can."""
     try:
         Secret.objects.reveal([secret.name])
     except VaultError as error:

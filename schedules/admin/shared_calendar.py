@@ -52,7 +52,7 @@ class SharedCalendarAdmin(VerbsAdmin[SharedCalendar]):
         by, now = initiator_of(request), clock.now()
         try:
             if change:
-                # The form has changed the given instance.
+                # Load the stored calendar, because the form has already changed `obj`.
                 stored = SharedCalendar.objects.get(pk=obj.pk)
                 stored.edit(token=form.cleaned_data["version"], changes=given, initiator=by, now=now)
             else:

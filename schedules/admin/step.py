@@ -80,7 +80,7 @@ class StepInline(StackedInline):
 
     @admin.display(description="overrides")
     def overridden(self, step: Step) -> SafeString:
-        """Show the fields in which the step overrides its template."""
+        """Return the values with which the step overrides its template, as HTML."""
         own = {name: value for name, value in step.overrides.items() if name != "template"}
         return format_html("<pre>{}</pre>", json.dumps(own, indent=2, ensure_ascii=False) if own else "")
 
@@ -111,7 +111,7 @@ class StepInline(StackedInline):
 
 
 def settings_view(admin: ModelAdmin[Any], request: HttpRequest, form: type[TaskForm]) -> HttpResponse:
-    """Show the settings of the step type or template that is chosen in a form being filled in."""
+    """Return the settings fields of the step type or template that was just chosen in a form, as HTML."""
     if not (admin.has_add_permission(request) or admin.has_change_permission(request)):
         raise PermissionDenied
     prefix = request.POST.get("prefix") or None

@@ -78,7 +78,7 @@ class TaskTemplateAdmin(VerbsAdmin[TaskTemplate]):
         }
         try:
             if change:
-                # The form has changed the given instance.
+                # Load the stored template, because the form has already changed `obj`.
                 stored = TaskTemplate.objects.get(pk=obj.pk)
                 stored.edit(token=form.cleaned_data["version"], changes=given, **by)
             else:

@@ -38,7 +38,7 @@ DST_CHOICES = [(mode, DST_LABELS[mode]) for mode in DST_MODES]
 
 
 class ScheduleFields(VerbForm, ScheduleModelForm):
-    """The fields of a schedule other than its rules, exclusions and steps, which page and admin add."""
+    """The fields of a schedule, except rules, exclusions and steps, which pages and the admin add."""
 
     tags = Tags(required=False, help_text="Separated by commas. Schedules can be filtered by tag.")
     memo = Memo(required=False, help_text="One per line, such as “owner: Ada”.")
@@ -108,12 +108,16 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
         if "on_failure" in self.fields:
             _offer(self, "on_failure", list(registry.failure_policies.items()))
         if "remaining" in self.fields:
-            # The number of runs left changes by itself: the shown value is sent back, to detect an edit.
+            # Runs reduce the number of runs left while the form is open. The form sends back the number that
+            # it showed, so that an edit can be detected.
             self.fields["remaining"].show_hidden_initial = True
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Return what was typed in the fields of `Schedule.EDITABLE`."""
+        """Return the entered values of the fields in `Schedule.EDITABLE`.
+
+        For an existing schedule, `remaining` is left out unless it was edited.
+        """
         names = set(Schedule.EDITABLE) & self.cleaned_data.keys()
         if self.instance.pk and "remaining" not in self.changed_data:
             names -= {"remaining"}
@@ -121,7 +125,7 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
 
 
 class ScheduleForm(ScheduleFields):
-    """The form of the admin, where rules and exclusions are lines of text."""
+    """The schedule form of the admin, in which rules and exclusions are typed as lines of text."""
 
     patterns = Lines(
         rows=3,
@@ -200,5 +204,5 @@ def _offer(form: forms.ModelForm[Any], name: str, choices: list[tuple[str, str]]
 
 
 def _field_of(name: str) -> str:
-    """Return the form's field for a part of the spec; the model uses the name `calendars` differently."""
+    """Return the form field for a part of the spec: `calendars` is the name of another field of the model."""
     return "structured" if name == "calendars" else name

@@ -13,7 +13,7 @@ Sent = dict[str, list[str]]
 
 
 def sent(field: forms.Field, value: Any) -> list[str]:
-    """Return what a browser sends for a field that shows this value: text that can be sent."""
+    """Return the strings that a browser sends for a field that shows this value."""
     value = field.prepare_value(value)
     if isinstance(value, list | tuple):
         return [clean_text(str(each)) for each in value]
@@ -23,7 +23,7 @@ def sent(field: forms.Field, value: Any) -> list[str]:
 
 
 def data_of(form: forms.BaseForm) -> Sent:
-    """Return what a browser sends for a form that is left as it is shown."""
+    """Return the data that a browser sends for a form in which nothing is changed."""
     data = {bound.html_name: sent(bound.field, bound.initial) for bound in form}
     hidden = (bound for bound in form if bound.field.show_hidden_initial)
     return data | {bound.html_initial_name: data[bound.html_name] for bound in hidden}

@@ -1,4 +1,4 @@
-"""The settings that a step type describes, as fields of a Django form."""
+"""Django form fields for the settings of a step type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schedules.registry import StepField, StepKind
 from text.clean import clean_json
 
 PREFIX = "config-"
-# Both forms can be read: see ListSetting and MappingSetting.
+# What people can type, by kind of setting. ListSetting and MappingSetting read both formats.
 FORMATS = {
     "list": "one entry per line, or a JSON list",
     "mapping": "one “name: value” per line, or a JSON object",
@@ -25,9 +25,10 @@ QUIET = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class TextSetting(forms.CharField):
-    """A setting that is typed as text; None if it is empty.
+    """A setting that is typed as text; its value is None if the field is empty.
 
-    Text that is not a value of the right kind stays text, and the step type reports what it expects.
+    Text that cannot be read as a value of the right kind stays a string, so that the step type reports what
+    it expects.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -38,7 +39,7 @@ class TextSetting(forms.CharField):
         return self.read(text) if text.strip() else None
 
     def run_validators(self, value: Any) -> None:
-        """Skip the validators of CharField, which expect text; the step type checks the value."""
+        """Skip the validators of CharField, which expect a string; the step type checks the value."""
 
     def prepare_value(self, value: Any) -> Any:
         return value if value is None or isinstance(value, str) else self.write(value)
@@ -50,7 +51,7 @@ class TextSetting(forms.CharField):
         return _json(value)
 
     def can_write(self, value: Any) -> bool:
-        """Return whether the widget sends the value back unchanged."""
+        """Return whether the widget can show a value and send it back unchanged."""
         if not isinstance(value, str):
             return value is None
         return "\r" not in value if isinstance(self.widget, forms.Textarea) else value.isprintable()
@@ -72,7 +73,7 @@ class NumberSetting(TextSetting):
 
 
 class LinesSetting(TextSetting):
-    """A setting with several entries. With `text_only`, an entry is text even if it looks like a number."""
+    """A setting with one entry per line. With `text_only`, entries that look like numbers stay strings."""
 
     kind: type
 
@@ -105,7 +106,7 @@ class LinesSetting(TextSetting):
         return text if loaded is None and text != "null" else loaded
 
     def _line(self, value: object) -> str:
-        """Return text unchanged, unless it would be read as something else; return other values as JSON."""
+        """Return a string unchanged if `_entry` would read it back, and any other value as JSON."""
         return value if isinstance(value, str) and self._entry(value) == value else _json(value)
 
 
@@ -134,12 +135,15 @@ class MappingSetting(LinesSetting):
 
 
 def fields_of(kind: StepKind) -> dict[str, forms.Field]:
-    """Return the form fields of a step type by their names in a form."""
+    """Return the form fields for the settings of a step type, by field name."""
     return {f"{PREFIX}{setting.name}": _field(setting) for setting in kind.fields}
 
 
 def can_show(kind: StepKind, config: object) -> bool:
-    """Return whether the fields send the config back unchanged; otherwise it is shown as JSON."""
+    """Return whether the form fields can show a config and send it back unchanged.
+
+    A config for which this is False is shown as JSON.
+    """
     fields = fields_of(kind)
     if not isinstance(config, Mapping) or any(f"{PREFIX}{name}" not in fields for name in config):
         return False
@@ -149,8 +153,8 @@ def can_show(kind: StepKind, config: object) -> bool:
 def _gives_back(field: forms.Field, value: Any) -> bool:
     if not isinstance(field, TextSetting):
         return value is None or isinstance(value, bool)
-    # All empty values mean the same.
-    # A browser cannot send every text that JSON can hold.
+    # Empty values of all types mean the same, so they are compared as None. A string that a browser cannot
+    # send is not equal to its cleaned value.
     return (
         field.can_write(value)
         and clean_json(value) == value

@@ -59,7 +59,7 @@ def hidden() -> forms.CharField:
 
 
 class SpecItemForm(forms.Form):
-    """A rule or exclusion. The fields are not checked individually: `Spec.parse` checks their item."""
+    """A form for a rule or exclusion. Its fields are not checked one by one: `Spec.parse` checks the item."""
 
     use_required_attribute = False
     do_not_call_in_templates = True  # pages list the kinds of forms
@@ -69,13 +69,13 @@ class SpecItemForm(forms.Form):
     start: ClassVar[Initial] = {}
     examples: ClassVar[Sequence[tuple[str, str]]] = ()
     is_wide: ClassVar[bool] = False
-    # The list of the spec that the items belong to.
+    # The name of the list in the spec to which the items belong.
     spec_list = ""
     kind = hidden()
 
     @classmethod
     def initial_of(cls, item: Any) -> Initial | None:
-        """Return the initial values of the fields for an item of the spec; None if they cannot show it."""
+        """Return the initial field values for an item of the spec, or None if this form cannot show it."""
         raise NotImplementedError
 
     def items(self) -> list[object]:
@@ -88,21 +88,21 @@ class SpecItemForm(forms.Form):
 
     @property
     def lines(self) -> list[forms.BoundField]:
-        """Return the fields to type in or to choose from."""
+        """Return the visible fields, except the weekday checkboxes and the one that deletes the item."""
         return [bound for bound in self.visible_fields() if bound.name not in ("days", "DELETE")]
 
     def add_spec_error(self, message: str) -> None:
-        """Show an error beside the field if there is only one, or else above the form."""
+        """Show an error beside the only field of the form, or above the form if it has several fields."""
         name = self.lines[0].name if len(self.lines) == 1 else None
         self.add_error(name, sentence(message))
 
     def given(self, *names: str) -> dict[str, str]:
-        """Return the values of these fields that are not empty."""
+        """Return the values of these fields by name, without empty ones."""
         return {name: self.cleaned_data[name] for name in names if self.cleaned_data.get(name)}
 
 
 class JSONItemForm(SpecItemForm):
-    """A stored item that no other form can show."""
+    """The form for a stored item that no other form can show."""
 
     slug, title = "json", "As stored"
     about = "This item cannot be shown as separate fields."
@@ -123,11 +123,11 @@ class JSONItemForm(SpecItemForm):
 
 
 class RuleForm(SpecItemForm):
-    """A rule that says when the schedule runs."""
+    """A form for a rule that says when the schedule runs."""
 
 
 class DaysForm(RuleForm):
-    """A rule that can be limited to some days of the week."""
+    """A form for a rule that can be limited to some days of the week."""
 
     days = forms.MultipleChoiceField(
         required=False,
@@ -284,10 +284,10 @@ class JSONRuleForm(JSONItemForm, RuleForm):
 
 
 class ExclusionForm(SpecItemForm):
-    """Times at which the schedule does not run."""
+    """A form for times at which the schedule does not run."""
 
     spec_list = EXCLUDE
-    # The names of an exclusion's keys, by field.
+    # The key in the exclusion for each form field.
     keys: ClassVar[Mapping[str, str]] = {}
     needed: ClassVar[Sequence[str]] = ()
 
@@ -382,7 +382,7 @@ RULE_FORMS: Kinds = {
     form.slug: form
     for form in (WeekForm, WindowForm, CronForm, CalendarForm, IntervalForm, OnceForm, JSONRuleForm)
 }
-# The first form that can show an exclusion shows it.
+# The order matters: an exclusion is shown by the first of these forms that can show it.
 EXCLUSION_FORMS: Kinds = {
     form.slug: form
     for form in (SharedCalendarForm, HolidaysForm, DatesForm, SpanForm, MatchingForm, JSONExclusionForm)
@@ -390,7 +390,7 @@ EXCLUSION_FORMS: Kinds = {
 
 
 def _only_texts(item: Any, names: Iterable[str]) -> dict[str, str] | None:
-    """Return a copy of the item if it has only these names, with texts as values."""
+    """Return a copy of the item if it has only these keys and all values are strings, otherwise None."""
     is_known = isinstance(item, dict) and bool(item) and item.keys() <= set(names)
     return dict(item) if is_known and _are_texts(item.values()) else None
 
@@ -400,6 +400,6 @@ def _are_texts(values: Iterable[object]) -> bool:
 
 
 def _number(text: str) -> str | int:
-    """Read a bare number as seconds."""
+    """Return a bare number as an integer, which means seconds; return any other text unchanged."""
     seconds = whole_number(text, digits=17)
     return text if seconds is None else seconds

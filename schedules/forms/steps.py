@@ -32,9 +32,9 @@ else:
 
 TYPE, TEMPLATE = "type:", "template:"
 MOST_OFFERED = 500
-# The fields that keep what was typed, whatever the step runs.
+# The fields that keep what was typed when a template is chosen or replaced.
 PLACE = ("runs", "index", "name", "run_if", "description")
-# How a step runs.
+# The fields that say how a step runs.
 POLICIES = tuple(name for name in Step.FIELDS if name not in ("index", "name", "step_type", "config"))
 DURATIONS = ("timeout_seconds", "retry_seconds", "retry_cap_seconds")
 LABELS = {
@@ -63,15 +63,15 @@ def _hidden(**kwargs: Any) -> forms.CharField:
 
 
 class TaskForm(VerbForm, AnyModelForm):
-    """What runs and how, for a step or a task template.
+    """The base form for steps and task templates: what runs, and how.
 
-    The settings fields are those of the chosen step type. `drawn_for` is the choice that the page was drawn
-    for: if another one has been chosen since, the form is drawn again with its defaults.
+    The form has the settings fields of the chosen step type. `drawn_for` is the choice for which the page was
+    drawn. If the choice has changed since then, the form is drawn again with the defaults of the new choice.
     """
 
     use_required_attribute = False
     nothing_chosen = "Choose a step type."
-    # Errors name secrets only to people who may write steps that use them.
+    # Whether error messages may name secrets: only people who may write steps that use secrets see the names.
     tells_secrets = False
     runs = forms.CharField(label="Runs", required=False, widget=forms.Select)
     as_json = forms.BooleanField(label="Edit the settings as JSON", required=False)
@@ -132,7 +132,7 @@ class TaskForm(VerbForm, AnyModelForm):
 
     @property
     def kind(self) -> registry.StepKind | None:
-        """Return the step type whose settings are shown; None if it is not known here."""
+        """Return the step type whose settings are shown, or None if the step type or template is unknown."""
         return _kind_of(self.chosen, self.templates)
 
     @property
@@ -145,7 +145,7 @@ class TaskForm(VerbForm, AnyModelForm):
 
     @property
     def leftover(self) -> dict[str, str]:
-        """Return settings of a type that was chosen before, which are kept in case it is chosen again."""
+        """Return the sent settings of a previously chosen step type, kept in case it is chosen again."""
         start = self.add_prefix(settings.PREFIX)
         names = [name for name in self.data if name.startswith(start)]
         known = {bound.html_name for bound in self.settings}
@@ -159,7 +159,7 @@ class TaskForm(VerbForm, AnyModelForm):
         return cleaned
 
     def placed(self, error: FieldError) -> tuple[str | None, str]:
-        """Return the field for an error of the model, and the message."""
+        """Return the field that shows an error of the model, or None for the whole form, and the message."""
         message = sentence(error.message)
         match error.path:
             case ("config", setting, *_) if self.is_json or f"{settings.PREFIX}{setting}" not in self.fields:
@@ -177,15 +177,15 @@ class TaskForm(VerbForm, AnyModelForm):
         return _drawn_for(self.chosen, as_json=bool(self["as_json"].value()))
 
     def _draw_anew(self, drawn_for: str) -> None:
-        """Replace the sent data by what the form shows after a change of step type, template or JSON mode.
+        """Replace the sent data after the step type, the template or the JSON mode has changed.
 
-        `drawn_for` is the mode and the choice for which the sent fields were drawn.
+        `drawn_for` names the mode and the choice for which the sent fields were drawn.
         """
         way, _, before = drawn_for.partition(":")
         if before == self.chosen:
             self._turn(was_json=way == "json")
         elif TEMPLATE in (before + self.chosen):
-            # The values of a template replace what was typed.
+            # When a template is chosen or replaced, the new values replace what was typed.
             self._put({name: value for name, value in self._fresh().items() if name not in PLACE})
         else:
             self._put({"as_json": False, "config": ""})
@@ -195,7 +195,7 @@ class TaskForm(VerbForm, AnyModelForm):
         self._put({"drawn_for": self._drawn_for})
 
     def _turn(self, *, was_json: bool) -> None:
-        """Show the settings as JSON, or as fields again if fields can show them."""
+        """Convert the sent settings to JSON, or back to fields if fields can show them."""
         if self.kind is None:
             return
         if not was_json:
@@ -217,7 +217,7 @@ class TaskForm(VerbForm, AnyModelForm):
             self._put({"as_json": True})
 
     def _fresh(self) -> dict[str, Any]:
-        """Return the values of the fields before anything is typed."""
+        """Return the field values with which a form for the current choice begins."""
         if self.template:
             return shown(Step.read({"template": self.template.name}, self.templates))
         return shown(Step(step_type=self.chosen.removeprefix(TYPE)), is_new=True)
@@ -234,7 +234,7 @@ class TaskForm(VerbForm, AnyModelForm):
         put(self.data, {self.add_prefix(name): each for name, each in known.items()})
 
     def _offer(self, offered: Sequence[tuple[str, Any]]) -> None:
-        """Offer the choices, and the current one even if it no longer exists; the model reports the error."""
+        """Offer the choices and the current one, even if it no longer exists: the model reports the error."""
         groups = [("", "choose…"), *offered]
         if self.chosen and self.chosen not in {value for _, group in offered for value, _ in group}:
             state = "not active" if self.follows else "not installed"
@@ -266,11 +266,11 @@ class TemplateForm(TaskForm):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Return what was typed in the fields of `TaskTemplate.EDITABLE`."""
+        """Return the entered values of the fields in `TaskTemplate.EDITABLE`."""
         return {name: getattr(self.instance, name) for name in TaskTemplate.EDITABLE}
 
     def _post_clean(self) -> None:
-        """Have the model check the whole template, after the fields are checked."""
+        """Copy the entered values to the instance, and let the model check the whole template."""
         for name in ("name", *TaskTemplate.EDITABLE):
             if name in self.cleaned_data:
                 setattr(self.instance, name, self.cleaned_data[name])
@@ -283,12 +283,13 @@ class TemplateForm(TaskForm):
 
 
 class StepForm(TaskForm):
-    """A step. `own` names the fields that the step itself sets, even if its template has the same values.
+    """The form of a step.
 
-    A step of a long plan can be folded: then `folded` holds the whole step as JSON, instead of fields.
+    `own` lists the fields that the step sets itself, even if its template has the same values. A step of a
+    long plan can be folded: `folded` then holds the whole step as JSON and replaces the other fields.
     """
 
-    # Whether the page shows folded steps; another one draws all fields.
+    # Whether the page can show folded steps. Otherwise all fields are drawn.
     can_be_folded: ClassVar[bool] = False
     nothing_chosen = "Choose a step type or a task template."
     own = _hidden()
@@ -302,7 +303,8 @@ class StepForm(TaskForm):
         folded = data.get(f"{kwargs.get('prefix')}-folded") if data and self.can_be_folded else ""
         self.is_folded = bool(folded)
         drawn = ("index", "folded") if self.is_folded else self.base_fields.keys() - {"folded"}
-        # Django copies these for each form, which is slow for hundreds of steps.
+        # Keep only these fields: Django copies all base fields for each form, which is slow for hundreds of
+        # steps.
         self.base_fields = {  # type: ignore[misc]
             name: field for name, field in self.base_fields.items() if name in drawn
         }
@@ -310,7 +312,7 @@ class StepForm(TaskForm):
 
     @property
     def written(self) -> dict[str, Any]:
-        """Return the step as its model reads it; fields with errors are left out."""
+        """Return the step as data for `Step.read`, without the fields that have errors."""
         cleaned: dict[str, Any] = self.cleaned_data
         place = {name: value for name, value in cleaned.items() if name in ("index", "name")}
         if self.is_folded:
@@ -323,7 +325,7 @@ class StepForm(TaskForm):
         return {**place, "template": self.chosen.removeprefix(TEMPLATE), **self._differing(policies, config)}
 
     def unfolded(self) -> Sent:
-        """Return what a browser sends for this step if all its fields are shown."""
+        """Return the data that a browser would send for this step if all its fields were shown."""
         data = self.written
         try:
             initial = {} if unreadable(data) else shown(Step.read(data, self.templates))
@@ -338,7 +340,7 @@ class StepForm(TaskForm):
         """Do nothing: these steps replace the ones in the database."""
 
     def _differing(self, policies: Mapping[str, Any], config: Any) -> dict[str, Any]:
-        """Return the fields in which the step overrides its template."""
+        """Return the values with which the step overrides its template."""
         usual = (self.template.merged({}) if self.template else {}) | {"run_if": Step.RunIf.SUCCESS.value}
         own = {
             name: value
@@ -367,11 +369,11 @@ class StepForm(TaskForm):
 
 
 class StepFormSet(StepInlineFormSet):
-    """The steps of a schedule. They replace the old steps as a whole, so no form stands for a stored row."""
+    """The forms of a schedule's steps. Saving replaces all steps, so no form is bound to a stored row."""
 
-    # The errors that the model found when it was asked to save the steps.
+    # The errors with which the model refused to save the steps.
     refused: Sequence[FieldError] = ()
-    # Errors name secrets only to people who may write steps that use them.
+    # Whether error messages may name secrets: only people who may write steps that use secrets see the names.
     tells_secrets = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -384,7 +386,7 @@ class StepFormSet(StepInlineFormSet):
 
     @cached_property
     def templates(self) -> dict[str, TaskTemplate]:
-        """Look up the templates that the steps name."""
+        """Return the templates that the steps name, by name."""
         named = [{"template": name} for name in self._named_templates()]
         return TaskTemplate.objects.needed_by(named, schedule=self.instance)
 
@@ -399,7 +401,7 @@ class StepFormSet(StepInlineFormSet):
 
     @property
     def step_forms(self) -> list[StepForm]:
-        """Return the forms that stand for a step, in the order in which the steps run."""
+        """Return the forms in the order in which the steps run, without empty and deleted ones."""
         steps = [form for form in self.forms if isinstance(form, StepForm) and self._is_step(form)]
         return sorted(steps, key=lambda form: form.cleaned_data.get("index", 0))
 
@@ -408,7 +410,7 @@ class StepFormSet(StepInlineFormSet):
         return [form.written for form in self.step_forms]
 
     def clean(self) -> None:
-        """Show the model's errors about a step beside its fields, and those about all steps above them."""
+        """Check all steps; show errors of one step beside its fields, and other errors above the steps."""
         if not self.management_form.is_valid():
             return
         forms, whole = self.step_forms, []
@@ -441,7 +443,7 @@ class StepFormSet(StepInlineFormSet):
 
 
 def shown(task: TaskFields, *, is_new: bool = False) -> dict[str, Any]:
-    """Return the values of the fields for a step or template; for a new one, the defaults of its type."""
+    """Return the field values that show a step or template; `is_new` adds the defaults of its step type."""
     overrides = task.overrides if isinstance(task, Step) else {}
     template = overrides.get("template", "")
     runs = f"{TEMPLATE}{template}" if template else f"{TYPE}{task.step_type}" if task.step_type else ""
@@ -459,7 +461,7 @@ def shown(task: TaskFields, *, is_new: bool = False) -> dict[str, Any]:
 
 
 def _shown_alone(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the fields show of a step whose template cannot be used: only what the step overrides."""
+    """Return the field values for a step whose template cannot be used: only what the step overrides."""
     runs = f"{TEMPLATE}{data.get('template')}"
     own = {name: value for name, value in data.items() if name not in ("template", "config")}
     return shown(Step(**own)) | {
@@ -484,7 +486,7 @@ def _settings_of(kind: registry.StepKind, config: Mapping[str, Any]) -> dict[str
 
 
 def _config_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by name, without empty ones, which the step type fills in."""
+    """Return the settings by name, without empty ones, for which the step type has defaults."""
     return {name.removeprefix(settings.PREFIX): value for name, value in values.items() if value is not None}
 
 
@@ -502,7 +504,7 @@ def _kind_of(chosen: str, templates: Templates) -> registry.StepKind | None:
 
 
 def _template_in(folded: str) -> str:
-    """Return the name of the template that a folded step uses, or an empty text."""
+    """Return the name of the template that a folded step uses, or an empty string."""
     if '"template"' not in folded:
         return ""
     try:

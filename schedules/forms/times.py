@@ -37,7 +37,7 @@ from .spec_items import (
 CLOCK = ("time_zone", "dst")
 BOUNDS = ("start_at", "end_at", "jitter")
 MOST_OFFERED = 500
-# One more than a spec may have, so that reading the spec reports that there are too many.
+# One more form than a list in a spec may have items, so that `Spec.parse` can report that there are too many.
 MOST_FORMS = 1001
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ else:
 
 
 class SpecFormSet(SpecItemFormSet):
-    """The rules or the exclusions of a spec; the hidden field `kind` says which form reads an item."""
+    """The forms for the rules or exclusions of a spec; the hidden field `kind` names the class of a form."""
 
     kinds: ClassVar[Kinds]
 
@@ -95,9 +95,10 @@ ExclusionFormSet: Any = forms.formset_factory(ExclusionForm, formset=BaseExclusi
 
 
 class TimesForms:
-    """The rules and exclusions of a schedule, which make up a spec with the clock and bounds in its form.
+    """The rules and exclusions of a schedule, and the main form, which has the other fields of the spec.
 
-    `spec` is None if anything is wrong; `readable` is a spec made of the parts that can be read.
+    `spec` is the complete spec, or None if anything is wrong. `readable` is the spec made of the parts that
+    can be read.
     """
 
     def __init__(self, data: Any, form: forms.BaseForm, *, stored: object, now: datetime) -> None:
@@ -109,7 +110,7 @@ class TimesForms:
         self.spec = self.readable if self._is_right(stored, now) else None
 
     def _read(self) -> Spec | None:
-        """Read each part separately, to find out which one is wrong, and then all parts together."""
+        """Return the spec of all readable parts; each part is parsed alone first, to find the wrong ones."""
         clock = self._given(CLOCK)
         if not self._parsed(clock, {}, self._add_form_error("time_zone")):
             clock = {}
@@ -151,7 +152,7 @@ class TimesForms:
         return True
 
     def _place(self, error: SpecError) -> None:
-        """Show an error of the whole spec beside the field that it is about, or beside the only rule."""
+        """Show an error of the whole spec beside its field or its only rule, or with the list of forms."""
         alone = [form for form in self.rules.item_forms if form.spec_list == error.field]
         if error.field in (*CLOCK, *BOUNDS):
             self._add_form_error(error.field)(error.message)
@@ -175,7 +176,7 @@ class TimesForms:
 
 
 def rules_data(spec: object, calendars: Mapping[str, object]) -> Sent:
-    """Return what a browser sends for the rules of a stored spec, even if the spec is broken."""
+    """Return the data that a browser sends for the rules of a stored spec, even if the spec is broken."""
     known = spec if isinstance(spec, Mapping) else {}
     shown = [_rule_initial(name, rule) for name in RULE_LISTS[:-1] for rule in _list(known, name)]
     if known.get("at"):
@@ -189,7 +190,7 @@ def exclusions_data(spec: object) -> Sent:
 
 
 def item_data(form: type[SpecItemForm], prefix: str, initial: Mapping[str, Any]) -> Sent:
-    """Return what a browser sends for one item of a formset."""
+    """Return the data that a browser sends for one item of a formset."""
     return data_of(form(prefix=prefix, initial={"kind": form.slug, **initial}))
 
 

@@ -1,4 +1,4 @@
-"""Days of the week as checkboxes, and as the text of a spec."""
+"""Converts days of the week between checkboxes and the text in a spec."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ EVERY_DAY = "*"
 
 
 def initial_of(text: str) -> dict[str, Any]:
-    """Return the ticked boxes for a text. `was` keeps the original text while the days stay the same.
+    """Return the initial field values for the weekdays in a spec.
 
-    A text that boxes cannot express, such as the second Friday, stays text.
+    `days` are the ticked boxes. `was` is the original text, which `text_of` returns if the ticked days stay
+    the same. Text that boxes cannot express, such as the second Friday, becomes the value of the text field
+    `on`.
     """
     days = _days(text)
     if days is None:
@@ -41,7 +43,7 @@ def _days(text: str) -> tuple[int, ...] | None:
 
 
 def _ranges(chosen: tuple[int, ...]) -> list[str]:
-    """Write three or more days in a row as a range: mon-fri."""
+    """Return the names of the chosen days; three or more in a row become a range such as mon-fri."""
     texts = []
     for _, group in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
         days = [DAYS[day] for _, day in group]

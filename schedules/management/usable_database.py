@@ -14,7 +14,10 @@ WAYS_OUT = "run “manage.py migrate” first, or select another database with J
 
 @contextmanager
 def usable_database(*, is_needed: bool = True) -> Iterator[None]:
-    """Report a database that is unreachable or too old in one line, without a traceback."""
+    """Raise CommandError, with one clear line, if the database is missing, unreachable or outdated.
+
+    If `is_needed` is False, a missing database is not an error.
+    """
     if is_needed and (absent := absent_database()):
         raise CommandError(f"{absent}: {WAYS_OUT}.", returncode=2)
     try:
@@ -27,7 +30,7 @@ def usable_database(*, is_needed: bool = True) -> Iterator[None]:
 
 
 def require_migrated(table: str) -> None:
-    """Raise CommandError if the database has no tables; an unreachable database is waited for elsewhere."""
+    """Raise CommandError if the database is missing or lacks the table; ignore an unreachable database."""
     absent = absent_database()
     if not absent:
         try:
@@ -43,7 +46,10 @@ def require_migrated(table: str) -> None:
 
 
 def absent_database() -> str:
-    """Return an error if the SQLite file is missing or empty, without connecting, which would create it."""
+    """Return an error message if the SQLite file is missing or empty, otherwise an empty string.
+
+    This does not connect, because connecting would create the file.
+    """
     if connection.vendor != "sqlite" or connection.connection is not None:
         return ""
     path = Path(connection.settings_dict["NAME"])

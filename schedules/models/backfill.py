@@ -1,4 +1,4 @@
-"""Backfills: the times of a past range, counted when requested and turned into occurrences slice by slice."""
+"""Backfills: requests to run the times of a past range, which become occurrences slice by slice."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Backfill(models.Model):
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 
-    # How many times will start; known only before the backfill is stored.
+    # How many of the times will start: set by `count`, and not stored.
     chosen = 0
 
     objects = BackfillQuerySet.as_manager()
@@ -167,7 +167,7 @@ class Backfill(models.Model):
         return Spec.parse(self.spec, self.calendars)
 
     def generate(self, now: datetime) -> int:
-        """Turn one slice of times into occurrences; return 0 if another process has locked the schedule."""
+        """Turn a slice of times into occurrences; return how many, or 0 if the schedule is locked."""
         with transaction.atomic():
             schedule = Schedule.objects.lock(skip_locked=True).filter(pk=self.schedule_id).first()
             current = Backfill.objects.due(now).filter(pk=self.pk).first() if schedule else None
@@ -177,9 +177,10 @@ class Backfill(models.Model):
             return current._add_slice(now)
 
     def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Cancel everything that has not started; return False if nothing was left to cancel.
+        """Cancel the backfill and its pending occurrences; return False if there was nothing to cancel.
 
-        Running executions continue. A backfill that is done can still have many waiting occurrences.
+        Running executions continue. A backfill that is done can also be cancelled, while it has pending
+        occurrences.
         """
         with transaction.atomic():
             schedule = Schedule.objects.lock().get(pk=self.schedule_id)
@@ -202,7 +203,7 @@ class Backfill(models.Model):
         return True
 
     def progress(self, *, running: int | None = None) -> Progress:
-        """Count the times by outcome; `running` is the number of open executions, if it is known."""
+        """Return the progress; `running` is the number of running executions, if the caller knows it."""
         statuses = self.occurrences.order_by().values_list("status").annotate(Count("pk"))
         counts: Counter[str] = Counter(dict(statuses))
         waiting, started = counts.pop("pending", 0), counts.pop("started", 0)
@@ -230,7 +231,7 @@ class Backfill(models.Model):
             raise ValidationError({"start_at": self._unknown_words()})
 
     def _unknown_words(self) -> str:
-        """Return the error for a start that is too early; the suggested start is rounded up to stay valid."""
+        """Return the error for a start that is too early; the suggested start is rounded up to an hour."""
         whole_hour = known_since(self.created_at).replace(minute=0, second=0, microsecond=0) + HOUR
         kept, zone = counted(settings.JIM_RETENTION_DAYS, "day"), self.schedule.zone
         return (
@@ -240,7 +241,7 @@ class Backfill(models.Model):
 
     @classmethod
     def draft(cls, schedule: Schedule, *, now: datetime, **asked: Unpack[BackfillRequest]) -> Backfill:
-        """Return an unsaved backfill, checked, with the current spec of its schedule."""
+        """Return a checked but unsaved backfill with the current spec of its schedule."""
         draft = cls(schedule=Schedule.objects.get(pk=schedule.pk), slice_at=now, created_at=now, **asked)
         draft.clean_fields(
             exclude={field.name for field in cls._meta.fields} - BackfillRequest.__annotations__.keys()
@@ -268,7 +269,10 @@ class Backfill(models.Model):
         return Refused(f"The spec of “{self.schedule}” is broken: {error}")
 
     def survey(self, *, limit: int) -> Survey:
-        """Survey the range slice by slice, so that memory use stays constant; nothing is locked."""
+        """Return a survey of the range, with the first `limit` of the times that would start.
+
+        The range is read in slices, so that memory use stays constant. Nothing is locked.
+        """
         survey = Survey()
         try:
             for times in self._slices():
@@ -287,7 +291,7 @@ class Backfill(models.Model):
             after = times[-1]
 
     def _refuse_so_many(self, count: int, *, until: datetime) -> None:
-        """Refuse the range with an estimate, because counting all of its times could take hours."""
+        """Raise ValidationError with an estimated number of times, because counting all could take hours."""
         estimate = count * ((self.end_at - self.start_at) / (until - self.start_at))
         thousands = math.ceil(estimate / 1_000)
         raise ValidationError(
@@ -306,7 +310,7 @@ class Backfill(models.Model):
         return self
 
     def asked_before(self) -> Backfill | None:
-        """Find the backfill that the same form requested; raise Refused if its values differ."""
+        """Return the backfill that the same form has requested; raise Refused if its values differ."""
         known = self.schedule.backfills.filter(key=self.key).first() if self.key else None
         if known and any(
             getattr(known, name) != getattr(self, name) for name in BackfillRequest.__annotations__
@@ -332,7 +336,7 @@ class Backfill(models.Model):
         return self
 
     def _take_place(self) -> None:
-        """Save the backfill with its schedule locked. Its times were counted before, which can take long."""
+        """Save the backfill with its schedule locked; raise Refused if the schedule no longer allows it."""
         self._refuse_if_closed()
         if (self.schedule.spec, self.schedule.calendars) != (self.spec, self.calendars):
             raise Refused(f"The times of “{self.schedule}” have just changed: check them, then try again.")
@@ -353,7 +357,10 @@ class Backfill(models.Model):
         }
 
     def _add_slice(self, now: datetime) -> int:
-        """Add a slice and move the cursor, with the schedule locked, so that no time is lost or repeated."""
+        """Add a slice of occurrences, move the cursor, and return the number of occurrences.
+
+        The schedule is locked, so that no time is lost or repeated.
+        """
         room = self._room()
         size = min(room, settings.JIM_BACKFILL_SLICE)
         if size <= 0:
@@ -381,7 +388,7 @@ class Backfill(models.Model):
         Backfill.objects.open().filter(pk=self.pk).update(**fields)
 
     def _room(self) -> int:
-        """Return the free part of the buffer share, which the open backfills of a schedule divide equally."""
+        """Return how many occurrences may be added; open backfills of a schedule share its buffer."""
         share = share_of_schedule()
         held = self.schedule.occurrences.pending().filter(source=Occurrence.Source.BACKFILL)
         counts = held.aggregate(all=Count("pk"), own=Count("pk", filter=Q(backfill=self.pk)))
@@ -390,7 +397,7 @@ class Backfill(models.Model):
         return room
 
     def _choose(self, times: Sequence[datetime], *, now: datetime) -> tuple[list[datetime], list[str]]:
-        """Return the times to start, and the reason for each time that does not start."""
+        """Return the times that will start, and a list of the reasons why the others will not."""
         if self.which == self.Which.ALL:
             return list(times), []
         # A long backfill may reach times whose history was deleted after the request.
@@ -413,7 +420,10 @@ class Backfill(models.Model):
         return "" if outcome == "failed" else NOT_FAILED
 
     def _standing(self, times: Sequence[datetime]) -> tuple[set[datetime], dict[datetime, str]]:
-        """Return the pending times, and the outcomes of executions by time, whatever their source."""
+        """Return the times that are pending, and the last outcome of each time that was executed.
+
+        Occurrences from all sources count, not only those of backfills.
+        """
         rows = self.schedule.occurrences.filter(
             nominal_at__in=times, status__in=[Occurrence.Status.PENDING, Occurrence.Status.STARTED]
         )

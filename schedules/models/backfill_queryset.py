@@ -1,4 +1,4 @@
-"""Queries and changes of many backfills, and the request for a new one."""
+"""Queries and bulk changes of backfills, and requests for new ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TimeRange(TypedDict):
-    """A range, both ends included, and which of its times to run."""
+    """A time range, both ends included, and which of its times to run."""
 
     start_at: datetime
     end_at: datetime
@@ -31,7 +31,7 @@ class TimeRange(TypedDict):
 
 
 class BackfillRequest(TimeRange):
-    """The contents of a request for a backfill; the model has the defaults."""
+    """The options of a request for a backfill; the model has the default values."""
 
     overlap: NotRequired[str]
     key: NotRequired[str]
@@ -47,16 +47,16 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.filter(status=self.model.Status.OPEN)
 
     def due(self, now: datetime) -> BackfillQuerySet:
-        """Filter open backfills that have room for another slice."""
+        """Filter open backfills whose next slice is due, because they have room for it."""
         return self.open().filter(slice_at__lte=now)
 
     def moving(self) -> BackfillQuerySet:
-        """Select backfills that are open, or done except for occurrences that still wait."""
+        """Filter backfills that are open or still have pending occurrences."""
         waiting = Occurrence.objects.pending().filter(backfill=OuterRef("pk"))
         return self.filter(Q(status=self.model.Status.OPEN) | Exists(waiting))
 
     def with_waiting(self) -> BackfillQuerySet:
-        """Annotate the number of waiting occurrences: at most half a buffer, counted on an index."""
+        """Annotate `waiting`, the number of pending occurrences, and `settled`, that of all other times."""
         pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
         waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
         return self.annotate(waiting=waiting, settled=F("passed_count") - waiting).defer("spec", "calendars")
@@ -64,30 +64,31 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
     def ask(
         self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[BackfillRequest]
     ) -> Backfill:
-        """Request a backfill of a range, both ends included, with the current spec.
+        """Store and return a backfill of a range, both ends included, with the schedule's current spec.
 
-        The same key returns the same backfill of a schedule.
+        If a backfill of the schedule with the same key exists, return that backfill instead.
         """
         wanted = self.model.draft(schedule, now=now, **asked)
-        # Checked before the times are counted: the first request may have taken all missing times.
+        # Look for a repeated request before counting: the first request may have left no times to run.
         return wanted.asked_before() or wanted.count(initiator).open()
 
     def counted(
         self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[BackfillRequest]
     ) -> Backfill:
-        """Return an unsaved, counted backfill. Counting can take long: call this outside of transactions."""
+        """Return an unsaved backfill with counted times; call this outside transactions: it can take long."""
         return self.model.draft(schedule, now=now, **asked).count(initiator)
 
     def survey(
         self, schedule: Schedule, *, now: datetime, limit: int = 10, **times: Unpack[TimeRange]
     ) -> Survey:
-        """Return what `ask` would do, with the first `limit` times, and store nothing."""
+        """Return a survey of what `ask` would start, with the first `limit` times; store nothing."""
         return self.model.draft(schedule, now=now, **times).survey(limit=limit)
 
     def make_room(self, schedule_ids: Iterable[int], *, now: datetime) -> None:
-        """Let backfills continue when settled occurrences have left room for another slice.
+        """Let backfills that wait for room continue, if enough occurrences have been settled.
 
-        The schedules are locked. This happens when half of the share is free, so that work never runs out.
+        The caller has locked the schedules. Backfills continue when at least half of the buffer share is
+        free, so that there is always work in the buffer.
         """
         theirs, params = among("schedule_id", list(schedule_ids))
         widened = write(
@@ -102,6 +103,6 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
             wake("jim_schedules")
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete ended backfills whose occurrences are deleted."""
+        """Delete up to `limit` backfills that ended before a time and have no occurrences any more."""
         old = self.filter(finished_at__lt=before, occurrences=None)
         return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]

@@ -98,7 +98,7 @@ class Definition(StrictlyTyped):
         help_text="Each automatic run uses up one. At 0, no more automatic runs start. Empty: no limit.",
     )
 
-    # A copy of the exclusions of the shared calendars in the spec, so that a tick reads only one row.
+    # A copy of the shared calendars that the spec names, so that a tick reads only one row for each schedule.
     calendars = models.JSONField(default=dict, blank=True, editable=False)
 
     class Meta:
@@ -110,7 +110,7 @@ class Definition(StrictlyTyped):
 
     @property
     def spec_notes(self) -> tuple[str, ...]:
-        """Return what a reader of the spec may not expect; nothing if it is broken."""
+        """Return notes about parts of the spec that might surprise its reader; none if the spec is broken."""
         try:
             return self.compiled_spec.notes
         except SpecError:
@@ -118,7 +118,7 @@ class Definition(StrictlyTyped):
 
     @property
     def zone(self) -> ZoneInfo:
-        """Return the time zone of the spec; UTC if a broken spec has none."""
+        """Return the time zone of the spec, or UTC if the spec has no valid time zone."""
         zone = self.spec.get("time_zone", "UTC") if isinstance(self.spec, dict) else "UTC"
         try:
             return zone_of(zone)

@@ -34,14 +34,14 @@ class Tag(models.Model):
 
 
 def clean_tags(tags: Any) -> Any:
-    """Sort tags and remove duplicates; return anything but a list of texts unchanged, for the checks."""
+    """Return the tags sorted and without duplicates; return anything but a list of strings unchanged."""
     if not _are_words(tags):
         return tags
     return sorted({unicodedata.normalize("NFC", tag.strip()) for tag in tags} - {""})
 
 
 def wrong_with_tags(tags: Any) -> str:
-    """Return the error in cleaned tags, or an empty text."""
+    """Return the error in cleaned tags, or an empty string if they are valid."""
     if not _are_words(tags):
         return 'Enter a list of tags, such as ["finance", "nightly"].'
     if len(tags) > MOST_TAGS:
@@ -53,7 +53,7 @@ def wrong_with_tags(tags: Any) -> str:
 
 
 def wrong_with_topics(topics: Any) -> str:
-    """Return the error in cleaned topics, or an empty text; whether they exist is checked elsewhere."""
+    """Return the error in cleaned topics, or an empty string; their existence is checked elsewhere."""
     if not _are_words(topics):
         return 'Enter a list of topics, such as ["orders"].'
     if len(topics) > MOST_TOPICS:
@@ -62,7 +62,7 @@ def wrong_with_topics(topics: Any) -> str:
 
 
 def wrong_with_memo(memo: Any) -> str:
-    """Return the error in a memo, or an empty text."""
+    """Return the error in a memo, or an empty string if it is valid."""
     if not isinstance(memo, dict) or not all(isinstance(text, str) for text in memo.values()):
         return 'Enter names and texts, such as {"owner": "Ada", "ticket": "OPS-7"}.'
     if len(memo) > MOST_ENTRIES:

@@ -36,7 +36,7 @@ class Overlap(models.TextChoices):
 
 
 class Waiting(NamedTuple):
-    """The part of a pending occurrence that the invoker needs; a schedule can have a thousand of them."""
+    """The fields of a pending occurrence that the invoker needs. A schedule can have a thousand of these."""
 
     id: int
     schedule_id: int
@@ -57,7 +57,8 @@ class Waiting(NamedTuple):
         return Initiator(self.initiator_type, self.initiator_id, self.initiator_name)
 
 
-# Times are read as text: converting them in the driver takes longer than the rest of a row.
+# Times are read as text, because the database driver needs more time to convert them than to read the rest of
+# a row.
 _WAITING = ", ".join(
     {
         "nominal_at": "CAST(nominal_at AS text)",
@@ -69,7 +70,7 @@ _WAITING = ", ".join(
 
 
 class Automatic(NamedTuple):
-    """An automatic occurrence that is not stored yet; after a long downtime, there can be thousands."""
+    """An automatic occurrence that is not stored yet. After a downtime, there can be thousands of these."""
 
     schedule: int
     key: str
@@ -87,7 +88,7 @@ class Automatic(NamedTuple):
 
 
 def notice_missed(missed: Sequence[tuple[int, datetime]], *, now: datetime) -> None:
-    """Notify listeners of missed times, given as (schedule, nominal time), once per schedule."""
+    """Send one event per schedule about missed times, which are given as (schedule id, nominal time)."""
     times: dict[int, list[datetime]] = defaultdict(list)
     for schedule_id, at in missed:
         times[schedule_id].append(at)
@@ -106,7 +107,7 @@ def notice_missed(missed: Sequence[tuple[int, datetime]], *, now: datetime) -> N
 
 class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def add(self, occurrences: Sequence[Automatic], *, now: datetime) -> None:
-        """Insert the occurrences that do not exist yet."""
+        """Insert the occurrences that do not exist yet, and send events about missed ones."""
         same = {
             "source": Occurrence.Source.AUTO,
             "overlap": "",
@@ -118,7 +119,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         notice_missed([(o.schedule, o.nominal_at) for o in occurrences if o.status == "missed"], now=now)
 
     def ask(self, wanted: Occurrence) -> None:
-        """Insert a requested occurrence, much faster than with the ORM."""
+        """Insert a requested occurrence with plain SQL, which is much faster than the ORM."""
         fields = [field for field in Occurrence._meta.concrete_fields if not field.primary_key]
         row = [getattr(wanted, field.attname) for field in fields]
         [(wanted.pk,)] = insert_each(Occurrence, [field.name for field in fields], [row], returning="id")
@@ -131,22 +132,22 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.filter(source=Occurrence.Source.AUTO)
 
     def asked_for(self) -> OccurrenceQuerySet:
-        """Filter manual runs and backfills, which a pause does not hold back."""
+        """Filter the occurrences of manual runs and backfills, which a pause does not hold back."""
         return self.exclude(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def unasked_for(self) -> OccurrenceQuerySet:
         return self.filter(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def due(self, now: datetime) -> OccurrenceQuerySet:
-        """Filter what the invoker has to check, not what waits for a pause or a running execution to end."""
+        """Filter pending occurrences that the invoker has to check, without suspended and blocked ones."""
         return self.pending().filter(due_at__lte=now)
 
     def buffered(self) -> OccurrenceQuerySet:
-        """Filter the occurrences that fill the buffer, without backfills, which have their own share."""
+        """Filter pending occurrences that count towards the buffer; backfills have their own share."""
         return self.pending().exclude(source=Occurrence.Source.BACKFILL)
 
     def crowding(self, schedule_ids: Sequence[int]) -> set[int]:
-        """Return the ids of the schedules with more occurrences in their buffer than may wait."""
+        """Return the ids of those schedules whose buffer holds more occurrences than are allowed."""
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
             f"SELECT schedule_id FROM schedules_occurrence WHERE status = 'pending' AND {theirs} "
@@ -156,7 +157,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return {pk for (pk,) in rows}
 
     def missed(self, catch_up_seconds: int | None, *, now: datetime) -> OccurrenceQuerySet:
-        """Filter automatic occurrences that are later than this catch-up window, as `is_missed` tells."""
+        """Filter occurrences that are later than the catch-up window, by the same rule as `is_missed`."""
         limit = latest_missed(catch_up_seconds, now)
         return self.none() if limit is None else self.filter(planned_at__lt=limit)
 
@@ -164,7 +165,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.pending().filter(due_at=None)
 
     def suspend(self) -> int:
-        """Suspend the occurrences of a paused schedule: the invoker ignores them until it is resumed."""
+        """Suspend pending automatic occurrences: the invoker ignores them until the schedule is resumed."""
         return self.pending().unasked_for().update(due_at=None)
 
     def release(self) -> int:
@@ -177,7 +178,10 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     def waiting(
         self, schedule_ids: Sequence[int], *, paused: Sequence[int], now: datetime, limit: int
     ) -> list[Waiting]:
-        """Return all due occurrences, including kept ones; for paused schedules, only requested ones."""
+        """Return up to `limit` pending occurrences whose time has come, including those that are blocked.
+
+        Of paused schedules, return only manual runs and backfills.
+        """
         theirs, params = among("schedule_id", schedule_ids)
         held, held_params = among("schedule_id", paused) if paused else ("1 = 0", [])
         rows = fetch(
@@ -190,7 +194,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return [Waiting._make((*row[:4], instant(row[4]), instant(row[5]), *row[6:])) for row in rows]
 
     def settle_each(self, fates: Sequence[tuple[int, str, str, int | None]], *, now: datetime) -> None:
-        """Settle rows of (id, status, reason, blocked_by). Rows with equal outcomes are written together."""
+        """Settle occurrences, given as (id, status, reason, blocked_by). Write equal outcomes together."""
         alike: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
         for pk, status, reason, blocked_by in fates:
             alike[status, reason, blocked_by].append(pk)
@@ -211,13 +215,13 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             update_each(Occurrence, fields, few, where="t.settled_at IS NULL")
 
     def keep(self, blocked: Sequence[tuple[Waiting, int | None]], *, now: datetime) -> None:
-        """Record which execution each occurrence waits for; it is checked again when one has ended."""
+        """Record which execution blocks each occurrence; it is checked again when an execution has ended."""
         rows = [(o.id, None, instant(o.kept_at or now), "overlap", blocked_by) for o, blocked_by in blocked]
         fields = ("due_at", "kept_at", "reason", "blocked_by")
         update_each(Occurrence, fields, rows, where="t.settled_at IS NULL")
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete settled occurrences whose execution, if they had one, is deleted."""
+        """Delete up to `limit` occurrences that were settled before a time and have no execution any more."""
         old = self.filter(settled_at__lt=before, execution=None).exclude(status=Occurrence.Status.PENDING)
         return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
 
@@ -239,7 +243,7 @@ class Occurrence(models.Model):
         BACKFILL = "backfill"
         EVENT = "event"
 
-    # Automatic occurrences wait while their schedule is paused.
+    # Occurrences from these sources wait while their schedule is paused.
     AUTOMATIC_SOURCES = (Source.AUTO, Source.EVENT)
 
     schedule = models.ForeignKey(
@@ -287,7 +291,7 @@ class Occurrence(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["schedule", "key"], name="occurrence_once")]
-        # If several indexes fit, SQLite uses the one created last: those with conditions come last.
+        # If several indexes fit, SQLite uses the one created last, so indexes with conditions come last.
         indexes = [
             models.Index(fields=["schedule", "-nominal_at"], name="occurrence_of_schedule"),
             models.Index(fields=["schedule", "id"], name="occurrence_newest"),
@@ -343,7 +347,7 @@ class Occurrence(models.Model):
     def of_event(
         cls, schedule: Schedule, event_id: int, at: datetime, *, name: str, now: datetime
     ) -> Occurrence:
-        """Return the unsaved occurrence of an event; its key makes it unique."""
+        """Return an unsaved occurrence for an event; its key allows only one for each event."""
         by = Initiator("event", str(event_id), name[:255])
         occurrence = cls._new(schedule, cls.Source.EVENT, f"event/{event_id}", at, initiator=by, now=now)
         occurrence.planned_at = now
@@ -366,12 +370,12 @@ class Occurrence(models.Model):
         )
 
     def learn(self, status: str, *, reason: str, blocked_by: int | None, settled_at: datetime | None) -> None:
-        """Take over a decision that is already stored in the row."""
+        """Copy a decision that is already stored in the database to this object."""
         self.status, self.reason = status, reason
         self.blocked_by, self.settled_at = blocked_by, settled_at
 
     def asks_the_same_as(self, other: Occurrence) -> bool:
-        """Return whether two manual runs have the same options and the same time, or both were given none."""
+        """Return whether two manual runs have the same options, and the same given time or none."""
         at_once = self.nominal_at == self.created_at and other.nominal_at == other.created_at
         same = ("overlap", "retry_of", "is_whole")
         is_same = all(getattr(self, name) == getattr(other, name) for name in same)

@@ -12,7 +12,7 @@ MOST_MEANT = 3
 
 
 class Conflict(Exception):
-    """A change that is based on an outdated version."""
+    """The error for a change that is based on an outdated version."""
 
     def __init__(self, token: int, *, what: str = "schedule") -> None:
         self.token = token
@@ -20,11 +20,11 @@ class Conflict(Exception):
 
 
 class Refused(Exception):
-    """A change that the current state does not allow; the message says why and what to do."""
+    """The error for a change that the current state does not allow; its message says why and what to do."""
 
 
 class KeyReused(Refused):
-    """An idempotency key that was used for a different request."""
+    """The error for an idempotency key that was already used for a different request."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"The key “{key}” was already used for another request: use a different key.")
@@ -35,7 +35,7 @@ def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> 
 
 
 def _advice(name: str, known: Collection[str]) -> str:
-    """Suggest similar names or names with the same beginning, or else list some names."""
+    """Return a hint: similar names, names with the same beginning, or else some of the known names."""
     if not known:
         return "no schedules exist yet"
     beginnings = {each.casefold()[: len(name)]: each for each in known}
@@ -46,7 +46,7 @@ def _advice(name: str, known: Collection[str]) -> str:
 
 
 def named(rows: Sequence[object]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the names of the first objects, and how many more objects there are."""
     names = [f"“{row}”" for row in rows[:MOST_NAMED]]
     rest = len(rows) - len(names)
     return ", ".join(names) + (f" and {rest:,} more" if rest else "")

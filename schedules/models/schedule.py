@@ -117,11 +117,11 @@ class Schedule(Timetable):
 
     @property
     def failures_recently(self) -> int:
-        """Return the number of failures among the last executions, as far back as counts for a pause."""
+        """Return the number of failures among the last `failures_among` executions."""
         return self.recent_outcomes[: self.failures_among].count("f")
 
     def definition(self) -> dict[str, Any]:
-        """Return the definition as values for JSON, as it is recorded and compared with each change."""
+        """Return the definition, including the steps, as values for JSON."""
         steps = [step.written() for step in self.steps.all()] if self.pk else []
         return {name: getattr(self, name) for name in self.DEFINITION} | {"steps": steps}
 
@@ -135,10 +135,9 @@ class Schedule(Timetable):
         steps: Sequence[Mapping[str, Any]] | None = None,
         may: permissions.May = permissions.anything,
     ) -> bool:
-        """Change the definition. Occurrences and executions that exist already are kept.
+        """Change the definition; return False, and save nothing, if nothing differs.
 
-        Return False if nothing differs, because saving without a change is not an edit. New steps need the
-        permissions that `may` checks.
+        Existing occurrences and executions are kept. New steps need the permissions that `may` checks.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -147,7 +146,8 @@ class Schedule(Timetable):
             templates = TaskTemplate.objects.lock_needed_by(steps, schedule=self)
             self._take(None)
             if steps is not None:
-                # Before all other checks: these reveal which secrets exist, which not everyone may know.
+                # This check comes first, because the other checks reveal which secrets exist, and not all
+                # users may know that.
                 stored = [step.as_json() for step in self.steps.all()]
                 permissions.check_writer(as_they_run(steps, templates), may, before=stored)
             before, wanted = self._editable(), self._with(changes)
@@ -181,12 +181,12 @@ class Schedule(Timetable):
     def _written(
         self, steps: Sequence[Mapping[str, Any]] | None, templates: Mapping[str, TaskTemplate]
     ) -> list[dict[str, Any]]:
-        """Return the steps, or their checked replacements, as written."""
+        """Return the stored steps, or the new ones if given, as written: without the values of templates."""
         made = self.steps.all() if steps is None else made_of(steps, templates)
         return [step.written() for step in made]
 
     def _become(self, wanted: Schedule, *, now: datetime) -> str:
-        """Take over a checked definition; return a note about times that are not recorded."""
+        """Take over a checked definition; return a note about unrecorded times, or an empty string."""
         names = (*self.EDITABLE, "calendars")
         changes = {name: each for name in names if (each := getattr(wanted, name)) != getattr(self, name)}
         spec_changed = "spec" in changes
@@ -211,7 +211,7 @@ class Schedule(Timetable):
         tags: Sequence[str] = (),
         token: int | None = None,
     ) -> None:
-        """Pause the schedule. A joint pause is refused if the schedule is already paused."""
+        """Pause the schedule. A pause of several schedules `together` is refused if it is already paused."""
         if until is not None and until <= now:
             raise ValidationError({"until": "The pause must end in the future."})
         with transaction.atomic():
@@ -236,9 +236,10 @@ class Schedule(Timetable):
         tags: Sequence[str] = (),
         token: int | None = None,
     ) -> None:
-        """Resume. Pending occurrences are discarded, or follow the catch-up window and overlap policy.
+        """Resume the schedule; with `discard`, record the times that passed during the pause as skipped.
 
-        A joint resume ends only the pause of the same selection.
+        Without `discard`, the catch-up window and the overlap policy decide what happens to these times. With
+        `together`, the schedule is resumed only if it was paused together with others by the same tags.
         """
         with transaction.atomic():
             self._take(token)
@@ -296,14 +297,14 @@ class Schedule(Timetable):
         return f"{PAUSED_BY_ITSELF} {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
 
     def pause_over_failures(self, note: str, *, now: datetime) -> bool:
-        """Pause after too many failures; the counters are already stored."""
+        """Pause the schedule after too many failures; return False if it is not active."""
         if self.status != self.Status.ACTIVE:
             return False
         self.pause(initiator=Initiator.system("pause on failure"), now=now, note=note)
         return True
 
     def _miss_or_keep(self, now: datetime) -> None:
-        """Apply the catch-up window, for the last time, to times that passed during the pause."""
+        """Record times that the pause made too late as missed; the others can then wait without a limit."""
         fresh = self.occurrences.pending().automatic().filter(kept_at=None, planned_at__lte=now)
         late = fresh.missed(self.catch_up_seconds, now=now)
         missed = list(late.values_list("schedule_id", "nominal_at"))
@@ -312,7 +313,7 @@ class Schedule(Timetable):
         fresh.update(kept_at=now)
 
     def skip_next(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> datetime:
-        """Skip the next automatic time; if called again, skip the one after it."""
+        """Skip the next automatic time and return it; a second call skips the time after that."""
         with transaction.atomic():
             self._take(token)
             at = self._skip_planned(initiator, now) or self._skip_coming(initiator, now)
@@ -322,7 +323,7 @@ class Schedule(Timetable):
         return at
 
     def unskip(self, at: datetime, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Undo the skip of a time."""
+        """Undo the skip of a time; raise Refused if that time is not marked to be skipped."""
         with transaction.atomic():
             self._take(token)
             if named_time(at) not in self.skips:
@@ -336,7 +337,7 @@ class Schedule(Timetable):
             )
 
     def close(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Close permanently. Pending occurrences are cancelled; running executions and the history stay."""
+        """Close the schedule permanently: cancel what is pending; keep running executions and history."""
         with transaction.atomic():
             self._take(token)
             if not self.spec_error:
@@ -358,7 +359,7 @@ class Schedule(Timetable):
         now: datetime,
         stored_spec: object = None,
     ) -> None:
-        """Raise ValidationError with errors by path: the schedule's own fields, `spec.…` and `steps.…`."""
+        """Check the definition and its steps; raise ValidationError with all errors, each with its path."""
         errors: list[FieldError] = []
         try:
             self.full_clean()
@@ -391,7 +392,7 @@ class Schedule(Timetable):
             source.follow(self, now=now)
 
     def _take(self, token: int | None) -> None:
-        """Lock and reload the row, so that later decisions see the newest state."""
+        """Lock and reload the row; raise Conflict if the token is outdated, or Refused if it is closed."""
         fresh = Schedule.objects.lock().get(pk=self.pk)
         if token is not None and token != fresh.token:
             raise Conflict(fresh.token)
@@ -428,7 +429,7 @@ class Schedule(Timetable):
         wake("jim_schedules")
 
     def _index(self) -> None:
-        """Update the tables that searches use."""
+        """Update the rows by which schedules are found: their shared calendars and tags."""
         self.shared_calendars.set(SharedCalendar.objects.filter(name__in=self.calendars))
         known = set(self.tag_rows.values_list("name", flat=True))
         self.tag_rows.exclude(name__in=self.tags).delete()
@@ -441,12 +442,12 @@ class Schedule(Timetable):
         Step.objects.bulk_create([Step.from_json(self, step, templates) for step in steps])
 
     def _steps_as_they_run(self, written: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Return complete steps: the stored ones, if any of them uses a template."""
+        """Return these steps or, if any of them uses a template, the complete stored steps."""
         is_templated = any("template" in step for step in written)
         return [step.as_json() for step in self.steps.all()] if is_templated else written
 
     def why(self, at: datetime, *, now: datetime) -> Explanation:
-        """Explain why the schedule did or did not run at a time, read in its time zone if it has no other."""
+        """Explain why the schedule did or did not run at a time; naive times are in its time zone."""
         from schedules.why import why
 
         return why(self, at, now=now)

@@ -1,4 +1,4 @@
-"""Queries and changes of many schedules."""
+"""Queries and bulk changes of schedules."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 PAUSED_BY_ITSELF = "Paused by itself."
-# A transaction that waits for schedules gives up after a second. Its query plans use only indexes, because a
-# plan can be kept while tables grow.
+# The settings of a transaction that locks schedules. It waits at most a second for each lock. Its query plans
+# use only indexes, because PostgreSQL can keep a plan while tables grow.
 SETTINGS = {"lock_timeout": "1s", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 
 
@@ -50,14 +50,17 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(status=self.model.Status.PAUSED, paused_until__lte=now)
 
     def overdue(self, now: datetime) -> ScheduleQuerySet:
-        """Filter schedules whose next time has passed without an occurrence: no scheduler is running."""
+        """Filter schedules whose next time has passed unrecorded, as when no scheduler is running."""
         return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
 
     def paused_by_failures(self) -> ScheduleQuerySet:
         return self.filter(status=self.model.Status.PAUSED, pause_note__startswith=PAUSED_BY_ITSELF)
 
     def notice_overdue(self, *, now: datetime, limit: int) -> int:
-        """Report each overdue time once. Any process can call this, because no scheduler is running."""
+        """Send an event about each overdue time that has not been reported; return how many times there were.
+
+        Any process can call this, because the scheduler might not be running.
+        """
         told = Q(overdue_noticed_at=F("next_run_at"))
         rows = self.overdue(now).filter(Q(overdue_noticed_at=None) | ~told).order_by("next_run_at")
         overdue = list(rows.values_list("pk", "next_run_at")[:limit])
@@ -85,7 +88,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return tagged
 
     def chosen_by(self, tags: Sequence[str]) -> ScheduleQuerySet:
-        """Return the open schedules with all of these tags; without tags, all. Raise Refused if none fit."""
+        """Return the open schedules that have all of these tags; raise Refused if none has the given tags."""
         chosen = self.open().tagged(*clean_tags(list(tags)))
         if tags and not chosen.exists():
             words = f"{'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}"
@@ -108,9 +111,9 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked)
 
     def lock_in_order(self, ids: Sequence[int], *, skip_locked: bool = False) -> list[Schedule]:
-        """Lock the schedules in id order and read them.
+        """Lock the schedules in id order, and return them.
 
-        Without `skip_locked`, wait up to a second for each lock of this transaction (`SETTINGS`).
+        Without `skip_locked`, wait up to a second for each lock (see `SETTINGS`).
         """
         theirs, params = among("schedules_schedule.id", ids)
         ending = f"WHERE {theirs} ORDER BY schedules_schedule.id"
@@ -130,9 +133,10 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         until: Callable[[Schedule], datetime | None] = lambda schedule: None,
         tags: Sequence[str] = (),
     ) -> int:
-        """Pause each active schedule in its own transaction, to keep locks short.
+        """Pause each active schedule, and return how many were paused.
 
-        `tags` are the tags by which the schedules were selected, if any: the same selection resumes them.
+        To keep locks short, each schedule is paused in its own transaction. `tags` are the tags by which the
+        schedules were selected, if any. Call `resume_all` with the same tags to resume them.
         """
         return self.filter(status=self.model.Status.ACTIVE)._each(
             lambda schedule: schedule.pause(
@@ -143,7 +147,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def resume_all(
         self, *, initiator: Initiator, now: datetime, discard: bool = False, tags: Sequence[str] = ()
     ) -> int:
-        """Resume the schedules that were paused by the same selection, not those paused individually."""
+        """Resume the schedules that `pause_all` paused with the same tags; return how many were resumed."""
         return self.paused_together(tags)._each(
             lambda schedule: schedule.resume(
                 initiator=initiator, now=now, discard=discard, together=True, tags=tags
@@ -156,7 +160,10 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         )
 
     def _each(self, change: Callable[[Schedule], None]) -> int:
-        """Change and count the schedules. All are read first, because SQLite cannot write while it reads."""
+        """Apply a change to each schedule, and return how many schedules were changed.
+
+        All schedules are read first, because SQLite cannot write while it reads.
+        """
         changed = 0
         for schedule in list(self.order_by("pk").only("name", "spec")):
             with suppress(Refused):  # changed by another process in the meantime

@@ -31,7 +31,7 @@ LONGEST_BYTES = 64 * 1024
 LONGEST_DESCRIPTION = 1_000
 BATCH = 100
 
-# Columns of other apps with values that these keys encrypt; an empty text means no value.
+# Columns of other apps whose values are encrypted with the same keys; an empty string means no value.
 elsewhere: list[tuple[type[models.Model], str]] = []
 
 
@@ -55,7 +55,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
         """Return the values of existing secrets by name; raise Undecryptable if a key is missing."""
         values, locked = self._open(set(names))
         if locked:
-            # A rotation may have ended between reading the rows and reading the keys.
+            # Try once more: a rotation may have ended between reading the rows and reading the keys.
             opened, locked = self._open(locked)
             values |= opened
         if locked:
@@ -102,9 +102,10 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     def rotate(
         self, *, initiator: Initiator, now: datetime, keep_old: bool = False, skip_lost: bool = False
     ) -> Iterator[str]:
-        """Encrypt everything with a new key, or the first one in JIM_SECRETS_KEYS; yield a text per step.
+        """Encrypt all values with a new key, or the first of JIM_SECRETS_KEYS; yield a message for each step.
 
-        This can be killed and repeated after any step: a key is dropped only when nothing needs it any more.
+        The rotation can be killed after any step and repeated: a key is dropped only when nothing needs it
+        any more.
         """
         if (lost := self.survey().lost) and not skip_lost:
             raise Undecryptable(lost, vault.current())
@@ -136,7 +137,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
         return self.select_for_update(of=("self",), no_key=True)
 
     def _open(self, names: set[str]) -> tuple[dict[str, str], set[str]]:
-        """Return the decrypted values, and the names of those that no key can decrypt."""
+        """Return the decrypted values by name, and the names of the secrets that no key can decrypt."""
         wanted = [clean_text(name) for name in names]
         tokens = dict(self.filter(name__in=wanted).values_list("name", "token")) if wanted else {}
         if not tokens:
@@ -166,7 +167,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
                 yield f"{done:,} {model._meta.verbose_name_plural} were processed."
 
     def _drop_old(self, keys: Keys) -> int | None:
-        """Drop old keys; return None if something still needs them."""
+        """Drop the old keys and return how many; if a value still needs one, drop none and return None."""
         with _writers_locked_out():
             return None if self.survey().older else vault.drop_old(keys)
 
@@ -253,7 +254,7 @@ class Secret(models.Model):
         return any(ref.kind == "secret" and ref.name == self.name for _, ref in task.references())
 
     def _take(self) -> None:
-        """Lock and reload the row."""
+        """Lock and reload the row; raise Refused if the secret has been deleted."""
         fresh = Secret.objects.lock().filter(pk=self.pk).first()
         if fresh is None:
             raise Refused(f"“{self}” was deleted in the meantime.")
@@ -277,7 +278,7 @@ class Secret(models.Model):
 
     @sensitive_variables()
     def _renew(self, keys: Keys, *, initiator: Initiator, now: datetime) -> None:
-        """Store the new ciphertext only if the old one is unchanged: an edit may run at the same time."""
+        """Encrypt the value with the newest key, unless an edit has replaced it in the meantime."""
         value = keys.decrypt(self.token) if keys.newest.decrypt(self.token) is None else None
         if value is None:
             return
@@ -304,7 +305,7 @@ def _renew_column(model: type[models.Model], field: str) -> int:
 
 
 def check_value(value: str) -> None:
-    """Raise ValidationError for a bad value, without repeating it."""
+    """Raise ValidationError if the value cannot be a secret; the message does not contain the value."""
     if clean_text(value) != value:
         complaint = "The value contains NUL or an unpaired surrogate: remove these characters."
     elif len(value.strip()) < SHORTEST:
@@ -319,21 +320,24 @@ def check_value(value: str) -> None:
 
 
 def keys_to_write_with() -> Keys:
-    """Return the keys for writing. No rotation drops one of them before the transaction ends."""
+    """Return the keys to encrypt with, and prevent rotations from dropping any until the transaction ends."""
     _lock_table("ROW EXCLUSIVE")
     return vault.for_writing(may_make_one=not Secret.objects.is_anything_encrypted())
 
 
 @contextmanager
 def _writers_locked_out() -> Iterator[None]:
-    """Wait for writers and hold up new ones: earlier values are then stored, later writers see new keys."""
+    """Wait for all writers of encrypted values, and make new writers wait until the block ends.
+
+    Values that were written earlier are then stored, and later writers see the new keys.
+    """
     with transaction.atomic():
         _lock_table("SHARE ROW EXCLUSIVE")
         yield
 
 
 def _lock_table(mode: str) -> None:
-    """Lock the table; on SQLite, the transaction itself is the lock."""
+    """Lock the table of secrets; on SQLite, the transaction itself is the lock."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"LOCK TABLE {Secret._meta.db_table} IN {mode} MODE")

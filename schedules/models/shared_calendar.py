@@ -60,12 +60,12 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
         return calendar
 
     def named_in(self, spec: object) -> dict[str, Any]:
-        """Return the exclusions of the calendars in a spec; ignore unknown ones."""
+        """Return the exclusions of the calendars that a spec names, by name; ignore unknown calendars."""
         names = names_in(spec)
         return dict(self.filter(name__in=names).values_list("name", "excluded")) if names else {}
 
     def needed_by(self, spec: object) -> dict[str, Any]:
-        """Return the same exclusions; raise SpecError if a calendar does not exist."""
+        """Return the exclusions of the calendars that a spec names; raise SpecError if one does not exist."""
         known = self.named_in(spec)
         for name in names_in(spec):
             if name not in known:
@@ -73,9 +73,9 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
         return known
 
     def lock_named_in(self, spec: object) -> None:
-        """Lock the calendars of a spec until the transaction ends.
+        """Lock the calendars that a spec names until the transaction ends.
 
-        Call this before locking the schedule: edits of calendars lock in the same order.
+        Call this before locking the schedule, because edits of calendars also lock the calendar first.
         """
         if names := names_in(spec):
             list(self.lock().filter(name__in=names).order_by("pk").values_list("pk"))
@@ -122,7 +122,7 @@ class SharedCalendar(models.Model):
     def edit(self, *, token: int, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> bool:
         """Change the calendar and, in the same transaction, the times of all schedules that use it.
 
-        Return False if nothing differs, because saving without a change is not an edit.
+        Return False, and save nothing, if nothing differs.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -182,7 +182,7 @@ class SharedCalendar(models.Model):
             return ()
 
     def check_definition(self) -> None:
-        """Raise ValidationError with errors by field."""
+        """Check all fields; raise ValidationError with errors by field."""
         self.full_clean(exclude=["excluded"])  # may be empty; `clean` checks it
 
     def clean(self) -> None:
@@ -196,7 +196,7 @@ class SharedCalendar(models.Model):
             raise ValidationError({"excluded": error.message}) from error
 
     def _take(self, token: int | None) -> None:
-        """Lock and reload the row, so that later decisions see the newest state."""
+        """Lock and reload the row; raise Conflict if the token is outdated, or Refused if the row is gone."""
         fresh = SharedCalendar.objects.lock().filter(pk=self.pk).first()
         if fresh is None:
             raise Refused(f"“{self}” was deleted in the meantime.")
@@ -207,7 +207,7 @@ class SharedCalendar(models.Model):
         )
 
     def _hand_on(self, before: object, *, initiator: Initiator, now: datetime) -> None:
-        """Update the schedules that use the calendar, either all or none."""
+        """Update all schedules that use the calendar; raise Refused if that would break any of them."""
         locked = self.schedules.open().lock().order_by("pk")
         # A schedule may have been edited while this waited for its lock.
         schedules = [schedule for schedule in locked if self.name in schedule.calendars]
@@ -233,7 +233,7 @@ class SharedCalendar(models.Model):
         wake("jim_schedules")
 
     def _told(self, schedules: Sequence[Schedule], lost: Mapping[int, str]) -> dict[str, list[Schedule]]:
-        """Return the message for each record; `lost` are notes about unrecorded times."""
+        """Return the schedules by the message to record; `lost` has notes about lost times by id."""
         told: dict[str, list[Schedule]] = {}
         for schedule in schedules:
             mended = "" if schedule.spec_error else lost[schedule.pk]
@@ -241,7 +241,10 @@ class SharedCalendar(models.Model):
         return told
 
     def _hand_to(self, schedule: Schedule, *, now: datetime) -> bool:
-        """Return whether the schedule still has times if it had any; raise Refused if its spec breaks."""
+        """Give the schedule the new exclusions; return False if it had times and has none left.
+
+        Raise Refused if its spec was valid and would now break.
+        """
         had_times, was_broken = schedule.next_run_at is not None, bool(schedule.spec_error)
         schedule.calendars = schedule.calendars | {self.name: self.excluded}
         schedule.token += 1
@@ -258,7 +261,7 @@ class SharedCalendar(models.Model):
 
 
 def names_in(spec: object) -> list[str]:
-    """Return the calendars that a spec names, even if the spec is invalid."""
+    """Return the names of the calendars in a spec, even if the spec is invalid."""
     excluded = spec.get("exclude") if isinstance(spec, dict) else None
     items = excluded[:MOST_EXCLUSIONS] if isinstance(excluded, list) else []
     names = [item.get("calendar") for item in items if isinstance(item, dict)]

@@ -105,7 +105,7 @@ class TaskFields(StrictlyTyped):
         self.retry_factor = float(self.retry_factor)  # stored as a float; files may say 3
         check_plain_text(self.pool, "pool")
         if self.pool != self.pool.strip():
-            # Forms take spaces away, so the step would move to another pool when it is saved there.
+            # Forms remove these spaces, so saving the step in a form would move it to another pool.
             raise ValidationError({"pool": f"“{self.pool}” has spaces around it."})
         check_words(self.retry_on, "retry_on")
         check_words(self.resources, "resources")
@@ -166,7 +166,8 @@ class Step(TaskFields):
         editable=False,
         db_index=False,
     )
-    # With a template: the fields that the step itself sets. The other fields hold the merged values.
+    # If the step uses a template: the fields that the step itself sets. The other columns hold the values
+    # merged with those of the template.
     overrides = models.JSONField(default=dict, blank=True, editable=False)
 
     class Meta:
@@ -197,7 +198,7 @@ class Step(TaskFields):
 
     @classmethod
     def read(cls, data: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> Step:
-        """Read an unchecked step; raise ValidationError if its template cannot be applied."""
+        """Return an unchecked step for the data; raise ValidationError if its template cannot be applied."""
         name = data.get("template")
         if name is None:
             return cls(**{field: value for field, value in data.items() if field != "template"})
@@ -219,7 +220,7 @@ class Step(TaskFields):
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """Return the complete step, as it runs."""
+        """Return all fields of the step, including those that come from its template."""
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def written(self) -> dict[str, Any]:
@@ -234,7 +235,7 @@ class Step(TaskFields):
         super().clean_frame()
 
     def errors(self) -> list[FieldError]:
-        """Return all errors of the step on its own. This also fills in the defaults of its config."""
+        """Fill in the defaults of the config, and return the errors that concern this step alone."""
         check_fields = partial(self.clean_fields, exclude=["schedule", "template"])
         found = _errors_of(check_fields) or _errors_of(self.clean_frame)
         wrong = {error.path[0] for error in found if error.path}
@@ -243,7 +244,7 @@ class Step(TaskFields):
         return [*found, *_errors_of(self.clean_config)]
 
     def check_alone(self) -> None:
-        """Check the step as a single job, which has no earlier steps and no nominal time."""
+        """Raise ValidationError if a placeholder has no value in a single job, such as a result of a step."""
         if errors := list(_reference_errors([self], is_plan=False)):
             raise invalid(error for _, error in errors)
 
@@ -257,7 +258,7 @@ def _errors_of(check: Callable[[], None]) -> list[FieldError]:
 
 
 def made_of(steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]) -> list[Step]:
-    """Return checked and complete steps, as they would be stored."""
+    """Return unsaved, complete steps for data that was checked before."""
     return [Step.from_json(None, data, templates) for data in steps]
 
 
@@ -266,7 +267,7 @@ def config_invalid(error: registry.ConfigError) -> ValidationError:
 
 
 def _config_path(name: str) -> Path:
-    """Return the path of a setting; errors of the whole config have the path `config`."""
+    """Return the error path of a setting; the name `config` stands for the config as a whole."""
     return ("config",) if name == "config" else ("config", name)
 
 
@@ -275,7 +276,8 @@ def check_steps(
 ) -> list[FieldError]:
     """Return every error in a list of steps; paths begin with the position of the step, counted from 0.
 
-    `tells_secrets` is False for people who may not write steps that use secrets: hints name other secrets.
+    `tells_secrets` is False for people who may not write steps that use secrets. Secrets are then not
+    checked, because the hints in the errors would name other secrets.
     """
     if not isinstance(steps, Sequence) or isinstance(steps, str):
         return [FieldError((), f"Expected a list of steps, found {shown(steps)}.")]
@@ -306,7 +308,7 @@ def check_steps(
 def unheard_events(
     steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
 ) -> list[FieldError]:
-    """Return errors of event placeholders in a schedule that events do not start."""
+    """Return an error for each event placeholder in the steps of a schedule that has no topics."""
     plan = [Step.read(data, templates) for data in steps]
     why = "events do not start this schedule: add a topic to its topics"
     return [
@@ -318,7 +320,7 @@ def unheard_events(
 
 
 def plan_errors(plan: Sequence[Step], *, tells_secrets: bool = True) -> list[tuple[int, FieldError]]:
-    """Return the errors of the steps in a plan, alone and together, each with the step's position."""
+    """Return all errors of the steps in a plan, each with the position of its step."""
     alone = [(place, error) for place, step in enumerate(plan) for error in step.errors()]
     return [*alone, *_errors_together(plan), *_reference_errors(plan, tells_secrets=tells_secrets)]
 
@@ -369,7 +371,7 @@ def _reference_errors(
 
 
 def missing_secrets(task: TaskFields) -> list[FieldError]:
-    """Return errors of placeholders for secrets that do not exist."""
+    """Return an error for each placeholder that names a secret that does not exist."""
     wanted = [(field, ref) for field, ref in task.references() if ref.kind == "secret"]
     known = _secret_names(ref for _, ref in wanted)
     return [
@@ -442,7 +444,7 @@ def check_words(words: Any, field: str) -> None:
 
 
 def check_counted(names: Sequence[str], field: str) -> None:
-    """Check the names that limits count: they must be printable, and not too long in total."""
+    """Raise ValidationError if a name that limits count is not printable, or if all are too long together."""
     for name in names:
         if odd := [character for character in name if not character.isprintable()]:
             raise ValidationError({field: f"The character U+{ord(odd[0]):04X} is not allowed here."})
@@ -452,7 +454,7 @@ def check_counted(names: Sequence[str], field: str) -> None:
 
 
 def check_plain_text(text: str, field: str) -> None:
-    """Refuse control, bidirectional and zero-width characters in names."""
+    """Raise ValidationError if a name is blank or has control, bidirectional or zero-width characters."""
     if not text:
         raise ValidationError({field: "This must not be blank."})
     for character in text:

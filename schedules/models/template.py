@@ -42,7 +42,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return self.filter(status=TaskTemplate.Status.ACTIVE)
 
     def known(self) -> TaskTemplateQuerySet:
-        """Select active templates, and archived ones in use; their names are unique."""
+        """Filter active templates, and archived ones that open schedules use; their names are unique."""
         used = Step.objects.exclude(schedule__status="closed").exclude(template=None)
         return self.filter(Q(status=TaskTemplate.Status.ACTIVE) | Q(pk__in=used.values("template")))
 
@@ -81,12 +81,12 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         """Lock the templates that steps name until the transaction ends, and return them by name.
 
         Archived templates are included only if the schedule already uses them. Call this before locking the
-        schedule: edits of templates lock in the same order.
+        schedule, because edits of templates also lock the template first.
         """
         return self.lock().needed_by(steps, schedule=schedule)
 
     def needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
-        """Return the same templates without locking them."""
+        """Return the templates that steps name, by name; archived ones only if the schedule uses them."""
         names = names_in(steps)
         if not names:
             return {}
@@ -142,17 +142,20 @@ class TaskTemplate(TaskFields):
         return {name: getattr(self, name) for name in self.EDITABLE}
 
     def as_step(self) -> dict[str, Any]:
-        """Return a step without overrides."""
+        """Return the data of a step that uses the template without overrides."""
         return self.merged({})
 
     def resolve(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Return complete, unchecked step data: written fields override those of the template."""
+        """Return the step data of the template with these overrides; raise Refused if it is archived."""
         if self.is_archived:
             raise Refused(f"“{self}” is archived: restore it first, or choose another template.")
         return self.merged(overrides)
 
     def merged(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the same, even for an archived template, because the steps that use it keep working."""
+        """Return the step data of the template with these overrides, unchecked.
+
+        This also works for an archived template, because the steps that use it keep working.
+        """
         written = {name: value for name, value in overrides.items() if name != "template"}
         if unknown := sorted(str(name) for name in written.keys() - set(Step.FIELDS)):
             raise ValidationError(dict.fromkeys(unknown, "Steps do not have this field."))
@@ -178,7 +181,7 @@ class TaskTemplate(TaskFields):
     ) -> bool:
         """Change the template and, in the same transaction, the steps of all open schedules that use it.
 
-        Return False if nothing differs, because saving without a change is not an edit.
+        Return False, and save nothing, if nothing differs.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -204,7 +207,7 @@ class TaskTemplate(TaskFields):
         return True
 
     def archive(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Archive the template: no other steps can use it; those that already do keep working."""
+        """Archive the template: steps that use it keep working, but no other steps can use it."""
         with transaction.atomic():
             self._take(token)
             if self.is_archived:
@@ -227,16 +230,17 @@ class TaskTemplate(TaskFields):
             raise self._name_taken() from error
 
     def used_by(self) -> ScheduleQuerySet:
-        """Return the open schedules with steps that use the template, by name."""
+        """Return the open schedules with steps that use the template, sorted by name."""
         from .schedule import Schedule
 
         users = self.steps.values("schedule")
         return Schedule.objects.open().filter(pk__in=users).order_by(Lower("name"))
 
     def check_definition(self, *, tells_secrets: bool = True) -> None:
-        """Raise ValidationError with errors by field.
+        """Check the template; raise ValidationError with errors by field.
 
-        `tells_secrets` is False for people who may not write steps that use secrets.
+        `tells_secrets` is False for people who may not write steps that use secrets. Secrets are then not
+        checked, because the hints in the errors would name other secrets.
         """
         self.full_clean()
         if not self.pk and (taken := self._why_taken()):
@@ -251,7 +255,7 @@ class TaskTemplate(TaskFields):
         super().clean()
 
     def _take(self, token: int | None) -> None:
-        """Lock and reload the row, so that later decisions see the newest state."""
+        """Lock and reload the row; raise Conflict if the token is outdated."""
         fresh = TaskTemplate.objects.lock().get(pk=self.pk)
         if token is not None and token != fresh.token:
             raise Conflict(fresh.token, what="template")
@@ -281,13 +285,13 @@ class TaskTemplate(TaskFields):
     def _hand_on(
         self, before: Mapping[str, Any], *, initiator: Initiator, now: datetime, tells_secrets: bool
     ) -> dict[str, Any]:
-        """Update the steps that use the template, in all schedules or in none.
+        """Update all steps that use the template; raise Refused if a plan would become invalid.
 
         Return the changed steps by a label, which names the schedule and the step.
         """
         schedules = list(self.used_by().lock().order_by("pk"))
         plans: dict[int, list[Step]] = defaultdict(list)
-        # Read under the locks: a schedule may have been edited while this waited for them.
+        # Read the steps only now that the schedules are locked: they may have been edited before.
         for step in Step.objects.filter(schedule__in=schedules).order_by("schedule", "index", "pk"):
             plans[step.schedule_id].append(step)
         moved = {
@@ -336,9 +340,10 @@ class TaskTemplate(TaskFields):
 
 
 def names_in(steps: Any) -> set[str]:
-    """Return the templates that steps name, even if the steps are invalid."""
+    """Return the names of the templates in step data, even if the data is invalid."""
     names = [item.get("template") for item in _listed(steps) if isinstance(item, Mapping)]
-    # No template has a name that cannot be stored, and databases refuse to look for one.
+    # Leave out names that cannot be stored: no template has such a name, and databases refuse to search for
+    # it.
     return {name for name in names if isinstance(name, str) and clean_text(name) == name}
 
 
@@ -349,7 +354,7 @@ def _listed(steps: Any) -> Sequence[Any]:
 def as_they_run(
     steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]
 ) -> list[dict[str, Any]]:
-    """Return complete step data, as it would be stored, without unreadable steps."""
+    """Return complete step data, with the values of templates and defaults; leave out unreadable steps."""
     complete = []
     for data in _listed(steps):
         if unreadable(data):
@@ -373,7 +378,7 @@ def _label(schedule: Schedule, step: Step) -> str:
 
 
 def same_json(one: object, other: object) -> bool:
-    """Compare values as JSON, because Python treats 1 and True as equal."""
+    """Return whether two values are equal as JSON; to Python, 1 and True would be equal."""
     return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -76,7 +76,7 @@ class Timetable(Definition):
 
     @property
     def jitter_seed(self) -> str:
-        """Return the seed of the jitter: known before the first save, and unchanged by a rename."""
+        """Return the seed of the jitter: the first name of the schedule, which a rename does not change."""
         return self.original_name or self.name
 
     @property
@@ -85,7 +85,7 @@ class Timetable(Definition):
 
     @property
     def next_left_out_by(self) -> str:
-        """Return who asked to skip the next run, or an empty text."""
+        """Return who asked to skip the next run, or an empty string."""
         return str(self.skips.get(named_time(self.next_run_at), "")) if self.next_run_at else ""
 
     def is_overdue(self, now: datetime) -> bool:
@@ -93,15 +93,15 @@ class Timetable(Definition):
         return self.next_run_at is not None and self.next_run_at < now - grace
 
     def restart_cursor(self, now: datetime) -> None:
-        """Restart at `now`, but never move back, because `now` was read before waiting for the lock."""
+        """Restart the cursor at `now`, but never move it back: `now` was read before waiting for a lock."""
         cursor = max(now, self.processed_until or now)
         self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
 
     def _restart_or_refuse(self, now: datetime, *, spec_changed: bool) -> str:
-        """Restart the times; return a note about times that are lost.
+        """Restart the cursor after an edit; return a note about lost times, or an empty string.
 
-        A spec that is valid again continues where it stopped; a new spec begins now. A spec that is still
-        invalid stays broken until it is edited.
+        A new spec starts now; raise ValidationError if it is invalid. A spec that did not change, but is
+        valid again, continues where it stopped; if it is still invalid, it stays broken until it is edited.
         """
         lost = self.times_lost() if spec_changed else ""
         since = self.processed_until
@@ -114,7 +114,7 @@ class Timetable(Definition):
         return lost
 
     def times_lost(self) -> str:
-        """Describe the times that stay unrecorded when a new spec replaces an invalid one."""
+        """Return a note about times that stay unrecorded when a new spec replaces an invalid one."""
         if not self.spec_error or self.processed_until is None:
             return ""
         since = exact(self.processed_until)
@@ -123,11 +123,11 @@ class Timetable(Definition):
         )
 
     def mark_broken(self, error: Exception) -> None:
-        """Stop generating times until the spec is edited."""
+        """Record the error, and stop generating times until the spec is edited."""
         self.spec_error, self.next_run_at = str(error)[:500], None
 
     def generate_until(self, now: datetime) -> None:
-        """Generate the times of the old spec, so that an edit loses none."""
+        """Store the occurrences up to `now` before an edit; raise Refused if there are too many."""
         if self.processed_until is None or self.spec_error:
             return
         for _ in range(EDIT_PASSES):
@@ -166,7 +166,7 @@ class Timetable(Definition):
     def _occurrences(self, times: Sequence[datetime], spec: Spec, now: datetime) -> list[Automatic]:
         pk, pk_text, name, is_paused = self.pk, str(self.pk), self.name, self.is_paused
         seed = self.jitter_seed
-        # Times that pass during a pause are checked when the schedule is resumed.
+        # The catch-up window applies to times that pass during a pause only when the schedule is resumed.
         missed_before = None if is_paused else latest_missed(self.catch_up_seconds, now)
         occurrences = []
         for at in times:
@@ -183,7 +183,7 @@ class Timetable(Definition):
         return occurrences
 
     def drop_oldest(self, now: datetime) -> None:
-        """Drop the oldest automatic occurrences of a full buffer."""
+        """Drop the oldest automatic occurrences if more are pending than the buffer can hold."""
         pending = self.occurrences.buffered()
         too_many = pending.count() - settings.JIM_BUFFER_LIMIT
         if too_many > 0:
@@ -192,9 +192,9 @@ class Timetable(Definition):
             self.dropped_count += dropped.settle("dropped", reason="buffer full", now=now)
 
     def upcoming(self, count: int, *, now: datetime, effort: Effort | None = None) -> list[Upcoming]:
-        """Return the next times, without skipped ones.
+        """Return up to `count` next times, without skipped ones.
 
-        The first time is always found; the others are found as long as the effort lasts.
+        Times that are not found before the effort is used up are left out.
         """
         if self.status == self.Status.CLOSED or self.remaining == 0:
             return []
@@ -210,7 +210,7 @@ class Timetable(Definition):
         return [row.at for row in self.upcoming(count, now=now)]
 
     def _skip_planned(self, by: Initiator, now: datetime) -> datetime | None:
-        """Skip a time that has passed but is still delayed by jitter."""
+        """Skip a time that has passed but is still delayed by jitter; return it, or None if there is none."""
         planned = (
             self.occurrences.pending().automatic().filter(planned_at__gt=now).order_by("planned_at").first()
         )
@@ -239,7 +239,7 @@ class Timetable(Definition):
 
     @contextmanager
     def _readable_spec(self) -> Iterator[Spec]:
-        """Turn SpecError into Refused, including errors that only a search for times finds."""
+        """Yield the compiled spec; raise a SpecError in the block, as from a search, as Refused."""
         try:
             yield self.compiled_spec
         except SpecError as error:

@@ -1,4 +1,4 @@
-"""Specs: when a schedule is due. Nothing here reads a clock or the database."""
+"""Specs, which say when schedules run. Nothing here reads a clock or the database."""
 
 from __future__ import annotations
 

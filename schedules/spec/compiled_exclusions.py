@@ -17,7 +17,7 @@ from .wall_calendar import DAY, EPOCH_ORDINAL, Calendar, Days, Product
 
 
 class Exclusions:
-    """All exclusions of a spec; each check takes a wall time and its instant."""
+    """All exclusions of a spec. Wall times and instants are in seconds since the epoch."""
 
     def __init__(self, items: Sequence[Exclusion]) -> None:
         self._items = items
@@ -32,7 +32,7 @@ class Exclusions:
         return bool(self._items)
 
     def end(self, wall: int, instant: int) -> int | None:
-        """Return a wall time until which every time from this one on is excluded; None if this one is not."""
+        """Return a wall time until which all times from this one are excluded; None if this one is not."""
         for part in self._parts:
             if (end := part.end(wall, instant)) is not None:
                 return end
@@ -44,7 +44,7 @@ class Exclusions:
         return max(ends, default=None)
 
     def reason(self, wall: int, instant: int) -> str:
-        """Return why a time is excluded; empty if it is not excluded."""
+        """Return why a time is excluded, or an empty string if it is not."""
         for item in self._items:
             calendar, items = (item.name, item.items) if isinstance(item, Shared) else ("", (item,))
             for each in items:
@@ -88,7 +88,7 @@ class _Compiled:
         wall = instant - DAY
         end = self.walls.end(wall)
         matches = (each.end_of_match(wall) for each in self.calendars.matching(wall))
-        # The first one is enough, because the caller asks again from there.
+        # The first end is enough, because the caller asks again from there.
         ends = chain(() if end is None else (end,), matches)
         return next((end - DAY for end in ends if end > instant + DAY), None)
 
@@ -156,7 +156,10 @@ def _dates_of(days: Days) -> tuple[int, ...]:
 
 
 def _bits(allowed: Iterable[tuple[Hashable, ...]]) -> Counter[Hashable]:
-    """Return, for each value, the bits of the calendars that allow it; a Counter has 0 for other values."""
+    """Return a number for each value, in which bit n is set if calendar n allows the value.
+
+    The result is a Counter, which returns 0 for all other values.
+    """
     alike: Counter[tuple[Hashable, ...]] = Counter()
     for place, values in enumerate(allowed):
         alike[values] |= 1 << place

@@ -30,7 +30,7 @@ _SHORTHANDS = {
 
 
 class CronString(NamedTuple):
-    """A cron string without its comment; its time zone prefix and its @every interval, if any."""
+    """A parsed cron string, without its comment, and with its time zone prefix and interval, if any."""
 
     expression: str
     time_zone: str = ""
@@ -98,7 +98,7 @@ def _split(expression: str) -> list[str]:
 
 
 def notes_on(expression: str) -> Iterator[str]:
-    """Yield notes about a cron string that is allowed but might surprise."""
+    """Yield notes about parts of a cron string that are allowed but may have a surprising effect."""
     fields, days = _split(expression), calendar_of(expression).days
     for field, text in zip(FIELDS, fields, strict=True):
         yield from field.steps_past_the_end(text)

@@ -257,7 +257,7 @@ def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclus
 
 
 def _check_size(items: Sequence[Exclusion]) -> None:
-    """Limit the number of items: each tick checks times against them, and holidays are slow to compute."""
+    """Raise SpecError if there are too many items or places with holidays, which would slow down ticks."""
     if len(items) > MOST_ITEMS:
         most = f"at most {MOST_ITEMS:,} are allowed, including those of its calendars"
         raise SpecError("exclude", f"{len(items):,} items are too many; {most}")

@@ -55,7 +55,7 @@ def _explain_inside(spec: Spec, second: int) -> Verdict:
 
 
 def note_on(spec: Spec, second: int) -> str:
-    """Describe what a clock change does to a nominal time; return an empty text on ordinary days."""
+    """Describe what a clock change does to a nominal time; return an empty string on ordinary days."""
     zone = zone_of(spec.time_zone)
     stretch = stretch_at(second, zone)
     if second == stretch.start and spec.timeline.is_moved_to(stretch):
@@ -70,7 +70,7 @@ def note_on(spec: Spec, second: int) -> str:
 
 
 def previous(spec: Spec, before: int) -> int | None:
-    """Return the last nominal time before an instant, found by a binary search with `walk`."""
+    """Return the last nominal time before an instant, by a binary search; None if there is none."""
     last, low, high = None, 0, before
     while low < high:
         middle = (low + high) // 2 if last is not None else low
@@ -94,7 +94,10 @@ def _excluded_words(spec: Spec, second: int, stretch: Stretch) -> str:
 
 
 def _gap_words(spec: Spec, second: int, stretch: Stretch) -> str:
-    """Describe a clock time in a gap, given its instant according to the UTC offset before the gap."""
+    """Explain that a clock time does not exist, or return an empty string if it is not in a gap.
+
+    The instant `second` is that of the clock time according to the UTC offset before the gap.
+    """
     gap, wall = stretch.offset - stretch.before, second + stretch.before
     if second >= stretch.start + gap or not _is_on_the_clock(spec, wall):
         return ""
@@ -126,7 +129,7 @@ def _nearest_words(spec: Spec, second: int) -> str:
 
 
 def _found(search: Callable[[], int | None]) -> int | None:
-    """Return the result of a search; None if it found nothing, or gave up after only exclusions."""
+    """Return the result of a search; None if it finds nothing, or gives up after finding only exclusions."""
     try:
         return search()
     except SpecError:
@@ -134,7 +137,7 @@ def _found(search: Callable[[], int | None]) -> int | None:
 
 
 def _is_regular(spec: Spec, stretch: Stretch) -> bool:
-    """Return whether the start of a stretch is a time even without the times that are moved to it."""
+    """Return whether a stretch starts at a nominal time, apart from the times that are moved to its start."""
     at, exclusions = stretch.start, spec.timeline.exclusions
     if exclusions.end(at + stretch.offset, at) is not None:
         return False

@@ -106,7 +106,10 @@ class Field(NamedTuple):
         return self is DAY_OF_MONTH and item in ("L", "l")
 
     def _nth(self, item: str) -> tuple[tuple[int, ...], int]:
-        """Return the weekdays of fri#2, mon-wed#1, L5 or 5L, and which one of the month; else no weekdays."""
+        """Return the weekdays of an item such as fri#2, mon-wed#1 or L5, and which ones of the month.
+
+        For an item of another form, return no weekdays.
+        """
         if parts := _LAST_WEEKDAY.fullmatch(item):
             return (self._value(parts["after"] or parts["before"], item) % 7,), LAST_OF_MONTH
         days, hash_sign, count = item.partition("#")

@@ -18,7 +18,7 @@ LONGEST_INTERVAL = 3660 * 86_400
 
 @dataclass(frozen=True)
 class Interval:
-    """A fixed interval from the Unix epoch, independent of daylight saving."""
+    """An interval of fixed length that is counted from the Unix epoch, so daylight saving has no effect."""
 
     seconds: int
     offset: int = 0
@@ -50,7 +50,7 @@ class Interval:
 
 
 def seconds_from(field: str, value: object) -> int:
-    """Read a duration: text, or a whole number of seconds."""
+    """Return the seconds of a duration that is given as text or as a whole number of seconds."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     seconds = seconds_of(value) if isinstance(value, str) else None

@@ -21,7 +21,7 @@ def moment_of(value: object, time_zone: str, dst: str, *, field: str = "at") -> 
 
 
 def bound_of(field: str, value: object, time_zone: str, dst: str, *, at: time) -> datetime:
-    """Parse a time, or a date, which stands for the time `at` on that day."""
+    """Return the instant of a bound, given as a time or as a date, which means the time `at` on that day."""
     text = text_of(field, value)
     if re.fullmatch(_DATE, text):
         wall = datetime.combine(date_of(field, text), at)
@@ -30,7 +30,7 @@ def bound_of(field: str, value: object, time_zone: str, dst: str, *, at: time) -
 
 
 def clock_reading(field: str, value: object) -> datetime:
-    """Parse a datetime as it is written; without a UTC offset, it is naive."""
+    """Return a typed time as a datetime, which is naive if it has no UTC offset."""
     text = text_of(field, value)
     if not _MOMENT.fullmatch(text):
         raise SpecError(field, f"{shown(text)} is not a time; write {_EXAMPLES}")

@@ -23,7 +23,7 @@ _MOST_TIMES = 1440
 
 @dataclass(frozen=True)
 class Pattern:
-    """Times of day in seconds from midnight, or an interval from `start` until `until`."""
+    """Times of day, or an interval (`every`) within the window from `start` until `until`, all in seconds."""
 
     weekdays: str = "*"
     times: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""The public holidays of a country, by day."""
+"""Public holidays of countries and their subdivisions, from the holidays library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _YEARS_KEPT = 16
 
 
 class _Source(Protocol):
-    """A country in the holidays library."""
+    """The parts of a country in the holidays library that are used here."""
 
     default_language: str | None
     supported_languages: Sequence[str]
@@ -51,7 +51,7 @@ class PublicHolidays:
 
 
 def holiday_name(place: Place, day: int) -> str | None:
-    """Return the English name of the holiday on a day, counted from 1970-01-01."""
+    """Return the name of the holiday on a day, counted from 1970-01-01, or None; in English if possible."""
     return _holidays(place, _year_of(day)).get(day)
 
 
@@ -67,14 +67,14 @@ def _holidays(place: Place, year: int) -> dict[int, str]:
     country, subdivision = place
     language = _english(_countries()[country].source)
     with warnings.catch_warnings():
-        # Some countries have no list for distant years. No holidays are known then.
+        # For distant years, some countries have no list. The library warns about this, and finds no holidays.
         warnings.simplefilter("ignore")
         days = country_holidays(country, subdiv=subdivision or None, years=year, language=language)
     return {day.toordinal() - EPOCH_ORDINAL: name for day, name in days.items() if day.year == year}
 
 
 def _english(source: _Source) -> str | None:
-    """Return the English variant of a country's language; None if the library has only one language."""
+    """Return the language for the names of holidays: English if known, otherwise the default language."""
     own = source.default_language
     if own is None or own.startswith("en"):
         return own

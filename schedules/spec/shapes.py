@@ -1,4 +1,4 @@
-"""Readers for the parts of a JSON spec. They refuse wrong shapes, with an error that names the field."""
+"""Readers for the parts of a JSON spec. For a wrong shape, they raise an error that names the field."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Spec:
         object.__setattr__(self, "at", tuple(sorted({whole_second("at", moment) for moment in self.at})))
 
     def as_json(self) -> dict[str, object]:
-        """Return the canonical form, without default values."""
+        """Return the spec in its canonical form, without default values."""
         values: dict[str, object] = {
             "cron": list(self.cron),
             "every": [interval.as_json() for interval in self.every],
@@ -121,7 +121,7 @@ class Spec:
         return list(self.each(after, until, limit=limit))
 
     def each(self, after: datetime, until: datetime, *, limit: int | None = None) -> Iterator[datetime]:
-        """Yield the same times one by one, so that those found stay valid if the search gives up later."""
+        """Yield the nominal times in (after, until] one by one: they stay valid if the search fails later."""
         seconds = islice(self.walk(_second_after(after), _second_of(until)), limit)
         return (datetime.fromtimestamp(second, UTC) for second in seconds)
 
@@ -204,7 +204,7 @@ class Spec:
 
     @property
     def _only_field(self) -> str:
-        """Return the name of the field with rules, if only one field has any; otherwise an empty text."""
+        """Return the name of the only field that has rules, or an empty string if there are more or none."""
         given = [name for name in MOST_RULES if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
 
@@ -219,7 +219,7 @@ class Spec:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes about rules that are allowed but might surprise."""
+        """Return notes about rules that are allowed but may have a surprising effect."""
         return (
             *(note for expression in self.cron for note in notes_on(expression)),
             *(note for structured in self.calendars for note in structured.notes),
@@ -334,7 +334,7 @@ def _items(values: dict[str, object], name: str) -> list[object]:
 
 
 def _time_zone(values: dict[str, object], cron: tuple[CronString, ...]) -> str:
-    """Return the time zone, from its field or from the prefix of the cron strings."""
+    """Return the time zone of a spec, from its field or from the prefix of its cron strings."""
     given = sorted({each.time_zone for each in cron if each.time_zone})
     if len(given) > 1:
         raise SpecError(
@@ -371,7 +371,7 @@ def _jitter(value: object) -> int:
 def delay(seed: str, nominal: int, window: int) -> int:
     """Return the jitter of a time in whole seconds, at least 0 and less than `window`.
 
-    It is always the same for the same schedule and time, and evenly distributed over many times.
+    The same seed and time always have the same jitter. Over many times, jitter is evenly distributed.
     """
     digest = blake2b(f"{seed}\n{nominal}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) * window >> 64

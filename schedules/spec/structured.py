@@ -22,7 +22,7 @@ _EXAMPLE = '{"start": 1, "end": 5, "step": 2}'
 
 @dataclass(frozen=True)
 class Structured:
-    """A structured calendar: the texts of its fields, from second to year."""
+    """A structured calendar; `texts` has the values of its fields as text, from second to year."""
 
     texts: tuple[str, ...]
     comment: str = ""
@@ -78,7 +78,7 @@ def _calendar(texts: tuple[str, ...]) -> Calendar:
 
 
 def text_of_values(name: str, field: Field, value: object) -> str:
-    """Return the values of a field as text, in whichever form they were given."""
+    """Return the values of a field as text, given as text, a number, a range or a list of these."""
     if not isinstance(value, list):
         return _short(name, field, _item(name, field, value))
     if not 1 <= len(value) <= _MOST_ITEMS:

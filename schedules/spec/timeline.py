@@ -19,7 +19,7 @@ from .wording import SpecError
 from .zones import LONGEST_SHIFTED_GAP, Stretch, stretch_at
 
 CANDIDATES = 20_000
-# The effort of a whole preview: about half a second, enough to find the first time with any number of rules.
+# The effort of a whole preview, which takes about half a second.
 EFFORT = 5 * CANDIDATES
 _RULES_PER_COST = 25
 _YEAR = 366 * DAY
@@ -96,7 +96,7 @@ class Timeline(NamedTuple):
         return next(self.swallowed(stretch), None) is not None
 
     def swallowed(self, stretch: Stretch) -> Iterator[int]:
-        """Yield the wall times of fixed rules in the gap before a stretch, without excluded ones."""
+        """Yield the wall times of fixed rules in the gap before a stretch, except those that are excluded."""
         low, high = stretch.start + stretch.before, stretch.start + stretch.offset - 1
         for rule in self.rules:
             if isinstance(rule, OnTheClock) and not rule.each_pass:
@@ -118,14 +118,14 @@ class Timeline(NamedTuple):
 
 
 class OnTheClock(NamedTuple):
-    """A calendar read on a clock. A wall time that comes twice counts each time, or only the first time."""
+    """A calendar of wall times. With `each_pass`, a wall time that occurs twice counts both times."""
 
     calendar: Calendar
     each_pass: bool
 
     def blocks(self, stretch: Stretch, low: int, high: int) -> Iterator[Iterable[int]]:
         if not self.each_pass and stretch.before > stretch.offset:
-            # The clocks went back: the wall times until they show a new one have already had their turn.
+            # The clocks went back: leave out the wall times that now occur for the second time.
             low = max(low, stretch.start + stretch.before - stretch.offset)
         return self.calendar.blocks(low + stretch.offset, high + stretch.offset, stretch.offset)
 
@@ -193,7 +193,7 @@ class _Budget:
         self._left, self._year = CANDIDATES, -1
 
     def keep(self, instant: int) -> None:
-        """Count a time that is found; the search for the next one may take as long again."""
+        """Count a time that is found, and start the limit anew for the search for the next time."""
         self._refill()
         self._spend(instant, 0)
 

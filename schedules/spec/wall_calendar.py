@@ -65,7 +65,7 @@ class Calendar:
         return self.times.first(second) == second and self.days.matches(day)
 
     def end_of_match(self, wall: int) -> int:
-        """Return a wall time until which every time from this match on matches."""
+        """Return a wall time until which all times from this match on also match."""
         day, second = divmod(wall, DAY)
         assert isinstance(self.times, Product)
         if self.times.is_all_day:
@@ -145,7 +145,7 @@ EVERY_WEEKDAY = tuple(range(7))
 
 @dataclass(frozen=True)
 class Days:
-    """Dates by sorted field values; weekdays count from Monday = 0. No years means all years."""
+    """Dates that match sorted field values; weekdays count from Monday = 0. No years means all years."""
 
     days: tuple[int, ...] = EVERY_DAY_OF_MONTH
     months: tuple[int, ...] = EVERY_MONTH
@@ -192,7 +192,7 @@ class Days:
         return self.years[bisect_left(self.years, low) : bisect_right(self.years, high)]
 
     def end_of_run(self, day: int) -> int:
-        """Return a day until which every day from this match on matches."""
+        """Return a day until which all days from this match on also match."""
         month = _month_of(day)
         while month <= _LAST_MONTH and self._is_whole(month):
             month += 1
@@ -237,7 +237,7 @@ class Days:
 
     @property
     def leaves_out_months(self) -> bool:
-        """Return whether some months are too short for all of the days, at least in some years."""
+        """Return whether some of the months can be too short to have any of the days."""
         if self.last_day or not self.days:
             return False
         return any(_SHORTEST_MONTHS[month - 1] < self.days[0] for month in self.months)
@@ -261,7 +261,7 @@ def _month_of(day: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _month(month: int) -> tuple[int, tuple[int, int]]:
-    """Return the first day of a month, its weekday, and the length; months are counted from year 0."""
+    """Return the first day of a month with its weekday, and the length; months are counted from year 0."""
     first = date(month // 12, month % 12 + 1, 1).toordinal()
     month += 1
     return first - EPOCH_ORDINAL, ((first + 6) % 7, date(month // 12, month % 12 + 1, 1).toordinal() - first)
@@ -286,7 +286,7 @@ def calendar_of_fields(values: Sequence[Values], *, either_day: bool) -> Calenda
 
 
 def is_steady(calendar: Calendar) -> bool:
-    """Return whether a rule matches the same instants in all zones with whole-hour offsets."""
+    """Return whether a calendar matches the same instants in all zones with whole-hour offsets."""
     times = calendar.times
     if not isinstance(times, Product) or len(times.hours) < 24 or not calendar.days.is_daily:
         return False

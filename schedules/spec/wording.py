@@ -20,7 +20,7 @@ UNITS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 
 
 class SpecError(ValueError):
-    """An invalid spec. The error names the field and says what is allowed."""
+    """The error for an invalid spec; it names the field, and says what is allowed."""
 
     def __init__(self, field: str, message: str, *, place: int | None = None) -> None:
         super().__init__(field, message)
@@ -86,7 +86,7 @@ def _parts(seconds: int) -> list[tuple[int, str]]:
 
 
 def even_step(values: Sequence[int], size: int) -> int | None:
-    """Return the step of values that divide `size` evenly, beginning with 0; None for other values."""
+    """Return the step of values that run from 0 to `size` evenly, such as 0, 15, 30, 45; otherwise None."""
     step = size // len(values)
     return step if len(values) > 1 and list(values) == list(range(0, size, step)) else None
 
@@ -108,7 +108,7 @@ def span(low: object, high: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a refused value as messages show it, whatever its size and content."""
+    """Return a short form of a refused value for error messages, whatever its size and content."""
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else f"{value[:60]}…")
     if isinstance(value, int) and abs(value) >= 10**18:

@@ -22,7 +22,7 @@ _PROBE = 86_400
 
 
 class Stretch(NamedTuple):
-    """A period without clock changes in a place; `start` and `end` are seconds since the epoch.
+    """A period without clock changes in a time zone; `start` and `end` are seconds since the epoch.
 
     `before` is the UTC offset before `start`. It equals `offset` if the clocks do not change at `start`.
     """
@@ -56,7 +56,10 @@ def _stretches(survey: int, zone: ZoneInfo) -> list[Stretch]:
 
 
 def _changes(low: int, high: int, zone: ZoneInfo) -> Iterator[tuple[int, int, int]]:
-    """Yield clock changes. One probe a day finds all: since 1970, no two were less than six days apart."""
+    """Yield the clock changes: for each, its instant, and the UTC offsets before and after it.
+
+    One probe per day finds all clock changes: since 1970, no two were less than six days apart.
+    """
     probes = [*range(low - 1, high - 1, _PROBE), high - 1]
     offsets = [_offset(probe, zone) for probe in probes]
     for (earlier, before), (later, offset) in pairwise(zip(probes, offsets, strict=True)):
@@ -116,7 +119,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def _is_place(name: str) -> bool:
-    """Return whether a name is a real zone, not an abbreviation with frozen rules or this machine's file."""
+    """Return whether a name is that of a place or of UTC, not an abbreviation with frozen rules."""
     return name in ("UTC", "GMT") or ("/" in name and not name.startswith(("posix/", "right/")))
 
 

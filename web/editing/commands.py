@@ -1,4 +1,4 @@
-"""The commands of the editor's buttons. They change the data of its forms, but save nothing."""
+"""The commands of the buttons in the schedule editor, which change the form data but save nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from .data import (
 
 
 def apply(data: QueryDict, command: str) -> str:
-    """Apply a command and return an announcement for screen readers; ignore unknown commands."""
+    """Apply a command to the form data and return an announcement for screen readers.
+
+    Unknown commands are ignored, and the announcement is then empty.
+    """
     verb, _, rest = command.partition(".")
     key, _, argument = rest.partition(".")
     step = whole_number(key)

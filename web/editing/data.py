@@ -1,4 +1,4 @@
-"""The data of the editor's forms as a browser sends it: unparsed text, so that no input is lost."""
+"""The data of the schedule editor's forms as a browser sends it: unparsed text, so that no input is lost."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from text.numbers import whole_number
 
 NEW_ONLY = ("paused", "note", "run_at_once")
 STEPS = "steps"
-# Forms of removed steps count as well.
+# This limit includes the forms of removed steps, which stay in the data.
 MOST_STEP_FORMS = 2 * MAX_STEPS
-# In a longer plan, steps are folded and opened one by one.
+# In a plan with more steps than this, all steps are folded, and the user opens them one by one.
 MOST_OPEN = 4
-# The name of the field that keeps the number of runs left when the form was opened.
+# The name of the hidden field with the number of remaining runs at the time when the form was opened.
 REMAINING = "initial-remaining"
 
 
@@ -56,7 +56,7 @@ class DefinitionForm(ScheduleFields):
 
 
 def cleaned(post: QueryDict) -> QueryDict:
-    """Return a mutable copy with clean text that can be stored."""
+    """Return a mutable copy of the sent data whose text can be stored in the database."""
     data = QueryDict(mutable=True)
     for name, texts in post.lists():
         data.setlist(name, [clean_lines(str(text)) for text in texts])
@@ -88,7 +88,7 @@ def removed(data: QueryDict, prefix: str, number: int) -> None:
 
 
 def take(data: QueryDict, start: str, source: QueryDict) -> None:
-    """Replace all fields whose names begin with `start` by those of `source`."""
+    """Replace all fields whose names begin with `start` with those of `source`."""
     for name in [name for name in data if name.startswith(start)]:
         del data[name]
     put(data, {name: source.getlist(name) for name in source if name.startswith(start)})
@@ -109,7 +109,7 @@ Steps = inlineformset_factory(
 
 
 def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
-    """Return the formset data of these steps, which are all folded."""
+    """Return the formset data of these steps, with every step folded into JSON."""
     data: Sent = {}
     for number, step in enumerate(steps):
         rest = {name: value for name, value in step.items() if name != "index"}
@@ -119,7 +119,10 @@ def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
 
 
 def formset_of(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool) -> Any:
-    """Return the validated formset, with opened steps, faulty steps and those of a short plan unfolded."""
+    """Return the validated formset, with some of its folded steps unfolded.
+
+    Steps that the user opened and steps with errors are unfolded; in a short plan, all of them are.
+    """
     formset = _checked(data, schedule, tells_secrets=tells_secrets)
     is_short = len(formset.step_forms) <= MOST_OPEN
     folded = [form for form in formset.step_forms if form.is_folded]
@@ -140,7 +143,7 @@ def _checked(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool)
 
 
 def indices_of(data: QueryDict) -> dict[int, int]:
-    """Return the index of each step, by the number of the step's form."""
+    """Return the index of each step in the plan, by the number of the step's form."""
     count = min(count_of(data, STEPS), MOST_STEP_FORMS)
     numbers = [number for number in range(count) if not data.get(f"{STEPS}-{number}-DELETE")]
     return {number: whole_number(data.get(_index(number), ""), digits=9) or 0 for number in numbers}
@@ -163,7 +166,10 @@ def _index(number: int) -> str:
 
 
 def data_of_schedule(schedule: Schedule) -> QueryDict:
-    """Return the data of a stored schedule. `token` and `seen` serve to detect changes by others."""
+    """Return the form data of a stored schedule.
+
+    The fields `token` and `seen` make it possible to detect changes by other people while the form is open.
+    """
     data = _own_data(schedule)
     data["token"], data["seen"] = str(schedule.token), str(newest_record(schedule))
     put(data, rules_data(schedule.spec, schedule.calendars))
@@ -181,14 +187,14 @@ def data_of_copy(schedule: Schedule) -> QueryDict:
 
 
 def data_of_new() -> QueryDict:
-    """Return the data of a new schedule in the user's time zone."""
+    """Return the form data of a new schedule in the user's time zone."""
     data = _own_data(Schedule())
     data["time_zone"] = timezone.get_current_timezone_name()
     return data
 
 
 def take_theirs(data: QueryDict, part: str, schedule: Schedule) -> None:
-    """Replace one part of the data with the stored version, and keep the rest as typed."""
+    """Replace one part of the form data with the stored version, and keep the rest as typed."""
     theirs = data_of_schedule(schedule)
     if part == "steps":
         take(data, f"{STEPS}-", theirs)

@@ -62,7 +62,10 @@ def put(
 
 
 def _numbered(groups: Groups, indices: Indices) -> dict[int, int]:
-    """Assign the existing indices to the groups, or consecutive ones from 0 if there are too few."""
+    """Return the new index of each step.
+
+    The groups keep the existing indices. If there are too few, the groups are numbered from 0 instead.
+    """
     kept = [group for group in groups if group]
     known = sorted({indices[step] for group in kept for step in group})
     fresh = known[: len(kept)] if len(known) >= len(kept) else list(range(len(kept)))

@@ -1,4 +1,4 @@
-"""The forms of the editor, read together: the schedule that they define, and their errors by field."""
+"""Reads the forms of the schedule editor together: the schedule that they define, and all their errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Card:
 
     @property
     def step(self) -> Step | None:
-        """The step as it would run; None while its template cannot be applied."""
+        """Return the step as it would run, or None while its template cannot be applied."""
         try:
             return Step.read(self.written, self.form.templates)
         except ValidationError:
@@ -101,7 +101,10 @@ class Card:
 
     @property
     def summary(self) -> str:
-        """Return the first setting with a value, required settings first, to tell the step from others."""
+        """Return the value of one setting, as short text that tells the step from others.
+
+        Required settings are preferred; settings without a value are ignored.
+        """
         kind, own = step_types.get(self.step_type), self.written.get("config")
         config = (self.template.config if self.template else {}) | (own if isinstance(own, dict) else {})
         typed = [field for field in kind.fields if field.kind not in ("bool", "choice")] if kind else []
@@ -134,7 +137,7 @@ def _line(value: object) -> str:
 
 
 class Reading:
-    """The forms with their data. The keys of `errors` name a field, a form of a formset, or a section."""
+    """The editor's forms with the sent data. Each key of `errors` names a field, a form or a section."""
 
     def __init__(
         self, data: QueryDict, *, schedule: Schedule | None, now: datetime, tells_secrets: bool
@@ -178,7 +181,7 @@ class Reading:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Return the definition without the steps. It is complete only if there are no errors."""
+        """Return the definition without the steps. While there are errors, the definition is incomplete."""
         return self.form.definition | ({"spec": self.times.spec.as_json()} if self.times.spec else {})
 
     @cached_property
@@ -201,7 +204,10 @@ class Reading:
         ]
 
     def _found(self) -> Iterator[tuple[str, str]]:
-        """Yield the errors of all forms. The schedule as a whole has one rule: its name is unique."""
+        """Yield the errors of all forms, each with its field.
+
+        Errors about the schedule as a whole belong to the name, which must be unique.
+        """
         yield from _errors_of(self.form, whole="name")
         for formset, kept in self._formsets:
             yield from ((formset.prefix, str(text)) for text in formset.non_form_errors())

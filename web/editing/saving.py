@@ -28,7 +28,10 @@ SAID = {"pause": "paused it", "resume": "resumed it", "skip": "skipped a run", "
 
 
 def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) -> Schedule | None:
-    """Save the draft, or add errors to `reading` and return None. Raise Conflict if the draft is outdated."""
+    """Save the draft and return the schedule, or add errors to `reading` and return None.
+
+    Raise Conflict if the stored schedule has changed since the form was opened.
+    """
     schedule = reading.schedule
     try:
         if schedule is None:
@@ -109,7 +112,7 @@ def reconciled(reading: Reading, *, token: int) -> QueryDict:
 
 
 def untouched(reading: Reading) -> list[str]:
-    """Return the parts that other people changed and this form did not."""
+    """Return the names of the parts that other people changed and this user did not."""
     schedule, data = reading.schedule, reading.data
     assert schedule is not None
     base = _definition_at(schedule, number_of(data.get("base") or data.get("seen", "")))
@@ -125,7 +128,10 @@ def untouched(reading: Reading) -> list[str]:
 
 
 def _definition_at(schedule: Schedule, record: int) -> dict[str, Any] | None:
-    """Return the definition as of a record; None if there were no edits since, or too many to look back."""
+    """Return the definition at the time of a record, or None.
+
+    The result is None if there were no edits after the record, or too many to look back.
+    """
     revisions = schedule.revisions()
     since = len(revisions.since(record, most=MOST_RECORDS))
     return revisions[since].definition if 0 < since < min(len(revisions), MOST_RECORDS) else None
@@ -147,7 +153,7 @@ def conflict_of(reading: Reading) -> EditConflict | None:
 
 
 def _undone(schedule: Schedule, reading: Reading) -> list[tuple[str, str, list[Change]]]:
-    """Return what saving would change, by part of the form: the field, its name and the changes."""
+    """Return what saving would change: for each part of the form, its field, its name and the changes."""
     if not reading.is_right:
         return []
     now = schedule.definition() | {"remaining": schedule.remaining}

@@ -1,4 +1,4 @@
-"""The content of the editor's page: the preview, the plan, and the places of errors and warnings."""
+"""The content of the schedule editor's page: the preview, the plan, and the places of errors and warnings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mistakes_of(reading: Reading) -> list[Mistake]:
 
 
 def warnings_of(reading: Reading) -> list[Mistake]:
-    """Return warnings about possible mistakes in the steps. They do not prevent saving."""
+    """Return warnings about possible mistakes in the steps; warnings do not prevent saving."""
     parts = dict(_parts(reading))
     return [
         Mistake(*_place(reading, parts, card.setting(name)), [text])
@@ -109,7 +109,7 @@ class Time:
 
 
 def checked(reading: Reading, *, knows_code: bool) -> Shown:
-    """Return the answer to “Check”: all errors and warnings, with a summary."""
+    """Return the content of the page after “Check” was pressed: all errors and warnings, with a summary."""
     warnings = warnings_of(reading) if knows_code else []
     if not reading.is_right:
         said = "The fields that need fixing are listed at the top of the form."
@@ -137,7 +137,7 @@ class Shown:
 
     @cached_property
     def _touched_parts(self) -> set[str]:
-        """The touched fields, and the parts of the form that they belong to."""
+        """Return the names of the touched fields and of the parts of the form that they belong to."""
         names = [name.split("-") for name in self.touched]
         return {"-".join(name[:end]) for name in names for end in range(1, len(name) + 1)}
 

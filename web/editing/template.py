@@ -22,7 +22,7 @@ from .shown import undefined_secrets
 
 
 class TemplatePage:
-    """The form of a template. Its errors are shown once it has been checked."""
+    """The form of a task template. Errors are shown only after the form has been checked."""
 
     def __init__(
         self, data: Any, *, template: TaskTemplate | None, is_checked: bool, tells_secrets: bool = False
@@ -50,7 +50,7 @@ class TemplatePage:
         return undefined_secrets([self.form.instance])
 
     def save(self, *, initiator: Initiator, now: datetime, may: May) -> TaskTemplate | None:
-        """Save the template; return None if there are errors, which the form shows, or a conflict."""
+        """Save the template and return it, or return None if the form has errors or there is a conflict."""
         if not self.form.is_valid():
             return None
         by: dict[str, Any] = {"initiator": initiator, "now": now, "may": may}
@@ -71,7 +71,7 @@ class TemplatePage:
         return None
 
     def _overtaken(self, conflict: Conflict) -> Overtaken:
-        """Describe the conflict and rebase the form on the newest version; saving again replaces it."""
+        """Describe the conflict. Rebase the form on the newest version, so that saving again replaces it."""
         stored = TaskTemplate.objects.get(pk=self.form.instance.pk)
         self.form.data = self.form.data.copy()
         self.form.data["version"] = str(conflict.token)

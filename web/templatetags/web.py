@@ -31,7 +31,7 @@ register.filter("span", words.span)
 
 @register.filter
 def moment(at: datetime | None) -> SafeString:
-    """Return a relative time, such as “in 4 min”, kept current by the page; the title is the exact time."""
+    """Return a relative time, such as “in 4 min”, that the page updates; the title is the exact time."""
     return words.moment(at, now=clock.now())
 
 
@@ -92,7 +92,10 @@ def as_json(value: Any) -> str:
 
 @register.inclusion_tag("web/_operations.html", takes_context=True)
 def operations(context: Any, target: Model, only: str = "", first: str = "") -> dict[str, Any]:
-    """Show buttons for the user's operations on `target`, or `only` some; `first` is the primary button."""
+    """Show buttons for the operations that the user may perform on `target`.
+
+    If `only` is given, it lists the names of the operations to show. `first` names the primary button.
+    """
     request: HttpRequest = context["request"]
     wanted = only.split()
     found = [(o, url) for o, url in operations_of(request, target) if not wanted or o.name in wanted]

@@ -23,7 +23,7 @@ from web.signing_in import PasswordForm, SignInForm, limits_guesses
 
 
 class Login(LoginView):
-    """The sign-in page, which sends users who are already signed in to their destination."""
+    """The sign-in page, which redirects users who are already signed in."""
 
     template_name = "web/login.html"
     authentication_form = SignInForm

@@ -37,10 +37,10 @@ CHANGES = "changes"
 REACH = 50_000
 MOST_PARTS = 200
 REASONS_SECONDS = 15
-# The condition of the partial index. SQLite uses the index only if the text is the same.
+# The condition of the partial index. SQLite uses the index only if both conditions are written alike.
 OPEN = "('pending', 'in_progress')"
 UNREAD = ("traceback", "result", "details")
-# The URL names of the pages of targets.
+# The URL name of the page for each type of target.
 PAGES = {
     "schedule": "schedule",
     "execution": "execution",
@@ -239,14 +239,18 @@ class LiveActivity:
 
     @property
     def version(self) -> str:
-        """Return the version. It changes every few seconds while pending, because the reason can change."""
+        """Return the version of the page.
+
+        While the activity is pending, the version changes every few seconds, because the reason for waiting
+        can change.
+        """
         row, told = self.row, [(each.pk, each.status) for each in self.chain]
         age = int(self.now.timestamp() / REASONS_SECONDS) if row.status == Activity.Status.PENDING else 0
         task = self.task and (self.task.status, self.task.cancel_requested_at, self.task.priority)
         return version_of(row.status, row.progress_done, row.message, task, age, told)
 
     def context(self) -> dict[str, Any]:
-        """Return the context of the polling part of the page."""
+        """Return the template context of the polling part of the page."""
         row, task = self.row, self.task
         return {
             "activity": row,

@@ -49,7 +49,7 @@ def backfill(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _news(request: HttpRequest, found: Any) -> HttpResponse:
-    """Return the polling part of the page. The times are looked up only after a change."""
+    """Return the polling part of the page; look up the times of the backfill only after a change."""
     shown, template = _progress(found), "web/schedule/_backfill_progress.html"
     if not shown["is_final"] and request.GET.get("version") == shown["version"]:
         return HttpResponse(status=204)
@@ -73,7 +73,7 @@ def _find(pk: int) -> Any:
 
 
 def _times(request: HttpRequest, backfill: Any) -> dict[str, Any]:
-    """Return the context of one page of the backfill's times."""
+    """Return the template context of one page of the backfill's times."""
     pages = newest_first(request, with_executions(backfill.occurrences.all()))
     return {
         "pages": pages,

@@ -78,9 +78,9 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(VIEW)
 def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
-    """Return the polling part of the page, with one query while nothing has changed.
+    """Return the polling part of the page; as long as nothing has changed, use only one database query.
 
-    The request repeats the usual duration, and the plan is not read. The reasons why steps are pending are
+    The usual duration comes from the request, and the plan is not read. The reasons why steps are pending are
     looked up only after a change, and every few seconds.
     """
     attempts = list(
@@ -108,7 +108,7 @@ def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(READ)
 def execution_output(request: HttpRequest, pk: int) -> HttpResponse:
-    """Return the lines written since the last request."""
+    """Return the lines of output that were written after the last request."""
     status, root = _status_and_root(pk)
     attempts = with_last_lines(attempts_of(root)).order_by("pk")[:MOST_ATTEMPTS]
     return follow(request, list(attempts), is_final=status != Execution.Status.IN_PROGRESS)
@@ -148,7 +148,7 @@ def _live(
     tab: str,
     usual: timedelta | None,
 ) -> dict[str, Any]:
-    """Return the context of the polling part of the page."""
+    """Return the template context of the polling part of the page."""
     now = clock.now()
     progress = ExecutionProgress.of(attempts)
     timing = Timing(row.started_at, row.finished_at, usual, now)
@@ -187,7 +187,7 @@ class Pending(NamedTuple):
 
 
 def _pending(row: Execution, attempts: Sequence[Activity], now: datetime) -> dict[int, Pending]:
-    """Return what pending steps wait for, by line."""
+    """Return what each pending step waits for, by the line of the step in the plan."""
     if not any(each.status == Activity.Status.PENDING for each in attempts):
         return {}
     # Tasks that have started and are waiting report the reason themselves.
@@ -214,7 +214,10 @@ def _groups(
 
 
 def _version(row: Execution, attempts: Sequence[Activity], now: datetime) -> str:
-    """Return the version. It changes every few seconds while steps are pending, as the reasons can change."""
+    """Return the version of the page.
+
+    While steps are pending, the version changes every few seconds, because the reasons can change.
+    """
     told = [
         (each.pk, each.status, each.progress_done, each.progress_total, each.message) for each in attempts
     ]
@@ -234,7 +237,7 @@ def _usual_duration(request: HttpRequest) -> timedelta | None:
 
 
 def _lag(row: Execution) -> timedelta | None:
-    """Return the delay of an automatic start; retries and backfills have none."""
+    """Return how late an automatic execution started; None for other executions."""
     if row.occurrence is None or row.source != "auto":
         return None
     return max(row.started_at - row.occurrence.planned_at, timedelta(0))

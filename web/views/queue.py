@@ -100,7 +100,7 @@ class QueuePage:
 
 
 def _skipped(request: HttpRequest) -> int:
-    """Return how many tasks to skip. Pages count from the front of the queue, because it changes quickly."""
+    """Return how many tasks at the front of the queue to skip, at most 1,000."""
     return min(whole_number(request.GET.get("skip", ""), digits=9) or 0, 1_000)
 
 
@@ -112,7 +112,7 @@ def _runs(tasks: Sequence[WorkerTask]) -> QuerySet[Run]:
 
 
 def _state(task: WorkerTask) -> str:
-    """Return the state of the tab that counts this task."""
+    """Return the name of the tab that counts this task."""
     is_delayed = task.is_delayed and task.status == WorkerTask.Status.QUEUED
     return "delayed" if is_delayed and not task.cancel_requested_at else task.state
 

@@ -111,7 +111,7 @@ def find(pk: int) -> Schedule:
 
 
 def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
-    """Return the context of the header that all pages of a schedule share."""
+    """Return the template context of the header that all pages of a schedule share."""
     verbs = [
         (verb, _url_of(request, verb, schedule)) for verb, _ in operating.operations_of(request, schedule)
     ]
@@ -132,7 +132,7 @@ def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
 
 
 def _url_of(request: HttpRequest, verb: Operation[Any], schedule: Schedule) -> str:
-    """Return the address of an operation, which returns to this tab unless it closes the schedule."""
+    """Return the address of an operation, which leads back to this tab unless the operation is final."""
     back = "" if verb.is_final else request.get_full_path()
     return operating.operation_url(verb.name, [schedule], back=back)
 
@@ -167,7 +167,7 @@ def _ran(schedule: Schedule) -> list[history.Ran]:
 
 
 def _now_context(schedule: Schedule, ran: list[history.Ran], now: datetime) -> dict[str, Any]:
-    """Return the context of the polling part of the page."""
+    """Return the template context of the polling part of the page."""
     rows = running_of(schedule, ran, now=now)
     ended = [each for each in ran if each.finished_at is not None][:RESULTS_SHOWN]
     usual = history.usual_duration(ran)

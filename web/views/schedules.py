@@ -68,12 +68,12 @@ class Row:
     sentence: str
     bars: SafeString
     latest: str
-    """The state of its newest execution."""
+    """The state of the schedule's newest execution."""
     is_overdue: bool
 
     @property
     def failures(self) -> str:
-        """Return a warning if the last run or runs failed, else an empty text."""
+        """Return a warning if the last run or runs failed, otherwise an empty string."""
         count = self.schedule.failures_in_a_row
         return f"{count} failures in a row" if count > 1 else "last run failed" if count else ""
 
@@ -96,7 +96,7 @@ def schedules(request: HttpRequest) -> HttpResponse:
 
 @page(VIEW)
 def schedules_part(request: HttpRequest) -> HttpResponse:
-    """Return the polling rows; draw their bars only after a change."""
+    """Return the rows of the list when the page polls; draw their bars only after a change."""
     asked, now = ScheduleFilters.read(request.GET), clock.now()
     found = _find_schedules(asked, now)
     if request.GET.get("version") == _version(found, now):
@@ -149,7 +149,7 @@ def _rows(found: list[Schedule], now: datetime) -> list[Row]:
 
 
 def _version(found: list[Schedule], now: datetime) -> str:
-    """Return the version. Starts of executions change the counters in it, and ends change the outcomes."""
+    """Return the version of the rows: it changes if an execution starts or ends, or a schedule is edited."""
     return version_of(
         [
             (

@@ -20,7 +20,7 @@ PACKAGES = (
     *("Django", "djangorestframework", "drf-spectacular", "django-htmx", "granian", "psycopg", "httpx2"),
     *("cryptography", "holidays", "tzdata", "whitenoise"),
 )
-# Headings, and the prefixes of their settings; the first match counts.
+# Headings, and the prefixes of the settings below each; the first prefix that matches counts.
 GROUPS = (
     ("Data and port", ("JIM_DATA_DIR", "DATABASE", "JIM_DATABASE", "JIM_PORT")),
     ("Access", ("JIM_ALLOWED", "JIM_TRUSTED", "JIM_HTTPS", "JIM_API", "JIM_DEBUG")),

@@ -81,7 +81,7 @@ def _topics() -> TopicQuerySet:
 
 
 def _topic(slug: str, wanted: dict[str, Any]) -> tuple[Any, list[Event]]:
-    """Return the topic, and the event whose message id is exactly the search text."""
+    """Return the topic, and a list with the event whose message id is exactly the search text, if any."""
     like_it = {"message_id" if name == "q" else name: value for name, value in wanted.items()}
     exact = _events(topic__slug=slug, **like_it) if "q" in wanted else Event.objects.none()
     topics, events = together(_topics().filter(slug=slug), exact)

@@ -44,7 +44,10 @@ def worker_now(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 def _workers_context() -> dict[str, Any]:
-    """Return the lists of workers. A worker whose lease expired is silent until a scheduler marks it dead."""
+    """Return the template context with the lists of workers.
+
+    A worker whose lease has expired counts as silent until a scheduler marks it as dead.
+    """
     now = clock.now()
     alive = list(_workers_with_load().alive().order_by("host", "started_at")[:ALIVE_SHOWN])
     ended = list(Worker.objects.exclude(status=Worker.Status.ALIVE).order_by("-ended_at")[:ENDED_SHOWN])

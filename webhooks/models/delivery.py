@@ -55,7 +55,10 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def add(
         self, deliveries: Iterable[NewDelivery], *, now: datetime, key: uuid.UUID | None = None
     ) -> list[int]:
-        """Add deliveries that are due now, and wake the senders. Pass `key` only with a single delivery."""
+        """Add deliveries that are due now, wake the senders and return the ids of the deliveries.
+
+        Pass `key` only with a single delivery.
+        """
         rows: list[tuple[Any, ...]] = [(key or uuid.uuid4(), *delivery, []) for delivery in deliveries]
         same = {
             "status": Delivery.Status.PENDING,
@@ -71,7 +74,10 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return [pk for (pk,) in added]
 
     def claim(self, endpoint_id: int, *, limit: int, now: datetime) -> list[ClaimedDelivery]:
-        """Claim due deliveries by postponing their next try, so that they are retried if the sender dies."""
+        """Claim and return due deliveries of an endpoint.
+
+        The next try of a claimed delivery is postponed, so that it is retried if the sender dies.
+        """
         at, hold = (
             connection.ops.adapt_datetimefield_value(time)
             for time in (now, now + timedelta(seconds=HOLD_SECONDS))

@@ -51,7 +51,10 @@ def move_handler(run: Run, state: Any, *, now: datetime) -> str:
 
 
 def _move_cursors(run: Run) -> None:
-    """Let the consumer run again until it reserves nothing; each run sees all pending events again."""
+    """Move the consumer's cursors past the events of the snapshot, if the run reserved no events.
+
+    Otherwise, rewind the cursors, so that the consumer runs again and sees all pending events.
+    """
     mine = Subscription.objects.filter(handler=run.handler_id)
     if not run.is_empty:
         mine.filter(cursor__gt=NEVER).rewind()

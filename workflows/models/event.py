@@ -71,7 +71,7 @@ def _unstorable(payload: Any) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """Counts of events that were new, got a new payload, or did not change as they were not pending."""
+    """The numbers of events that were new, that got a new payload, and that were no longer pending."""
 
     new: int = 0
     updated: int = 0
@@ -91,7 +91,10 @@ class CountOf(Subquery):
 
 class TopicQuerySet(models.QuerySet["Topic"]):
     def with_backlog(self) -> TopicQuerySet:
-        """Add `pending_count`, which is MOST_COUNTED + 1 if there are more events, and `oldest_at`."""
+        """Add `pending_count`, the number of pending events, and `oldest_at`, the time of the oldest one.
+
+        `pending_count` is at most MOST_COUNTED + 1, which stands for any greater number.
+        """
         pending = Event.objects.pending().filter(topic=OuterRef("pk")).order_by("seq")
         return self.annotate(
             pending_count=CountOf(pending.values("pk")[: MOST_COUNTED + 1]),
@@ -108,9 +111,9 @@ class TopicQuerySet(models.QuerySet["Topic"]):
         awaken: Collection[int] = (),
         by: Initiator | None = None,
     ) -> Published:
-        """Publish all events or none.
+        """Publish all events or none, and return how many were new, updated or unchanged.
 
-        Each topic stays locked until the commit, so that its numbers are in the order of commits.
+        Each topic stays locked until the commit, so that events are numbered in the order of commits.
         `awaken`: further workflows to wake in the same transaction. `by`: whom to record as the publisher.
         """
         from .trigger import EventTrigger
@@ -144,7 +147,7 @@ class TopicQuerySet(models.QuerySet["Topic"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def missing(self, *slugs: str) -> str:
-        """Return which topic does not exist, with a suggestion, or an empty text if all of them exist."""
+        """Return a message about the first topic that does not exist, or an empty string if all exist."""
         known = set(self.filter(slug__in=slugs).values_list("slug", flat=True))
         missing = next((slug for slug in slugs if slug not in known), None)
         return (
@@ -194,7 +197,10 @@ class Topic(models.Model):
         causes: list[int],
         by: Initiator | None,
     ) -> Published:
-        """Add new events, and replace the payload of those still pending. The caller holds the lock."""
+        """Add new events, replace the payload of those still pending, and return the counts.
+
+        The caller holds the topic's lock.
+        """
         rows = Event.objects.filter(topic=self).values_list("pk", "message_id", "status")
         known = {
             message_id: (pk, status)
@@ -257,7 +263,7 @@ class EventQuerySet(models.QuerySet["Event"]):
         return reserved.update(status=Event.Status.PENDING, reserved_by=None, attempt=F("attempt") + 1)
 
     def consume(self, *, now: datetime) -> int:
-        """Mark pending events as consumed because they started a schedule and their topic has no consumer."""
+        """Mark pending events as consumed; used for events that started a schedule and have no consumer."""
         return self.pending().update(status=Event.Status.CONSUMED, settled_at=now)
 
     def settle(self, status: str, *, now: datetime) -> int:
@@ -266,7 +272,7 @@ class EventQuerySet(models.QuerySet["Event"]):
 
 
 class Event(models.Model):
-    """One message of a topic."""
+    """One message in a topic."""
 
     class Status(models.TextChoices):
         PENDING = "pending"

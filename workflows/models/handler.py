@@ -25,10 +25,10 @@ class HandlerQuerySet(models.QuerySet["Handler"]):
         return self.filter(kind=Handler.Kind.PRODUCER)
 
     def facts(self, workflow_id: int) -> tuple[list[ProducerFacts], list[ConsumerFacts]]:
-        """Return when each deployed handler has something to do, with one index probe for each topic.
+        """Return what `decide` must know about the workflow's deployed producers and consumers.
 
-        Plain SQL, because publications and commits wait for it and building the query takes longer than
-        running it.
+        The query makes one index probe for each topic. It is plain SQL, because publications and commits wait
+        for it, and Django would take longer to build the query than the database takes to run it.
         """
         producers: list[ProducerFacts] = []
         consumers: dict[int, ConsumerFacts] = {}

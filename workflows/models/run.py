@@ -121,9 +121,10 @@ class Run(models.Model):
         return not (self.prepare_result or {}).get("reserve")
 
     def chain(self) -> list[Run]:
-        """Return nearby attempts at the same work, including this one, oldest first.
+        """Return the attempts at the same work, including this one, oldest first.
 
-        No other run of a workflow starts between an attempt and the next one, so they are neighbours.
+        At most MOST_NEIGHBOURS attempts before and after this one are returned. No other run of the workflow
+        starts between two of these attempts, so they are neighbours.
         """
         near = Run.objects.filter(workflow=self.workflow_id).defer(*LARGE)
         before = near.filter(pk__lt=self.pk).order_by("-pk")[:MOST_NEIGHBOURS]
@@ -143,7 +144,7 @@ class Run(models.Model):
         return Activity.objects.filter(task_key=self.key, attempt=1).first()
 
     def _line(self) -> dict[str, Any]:
-        """Build the plan line of the task. The task is never retried, as the run decides what follows."""
+        """Return the plan line of the run's task. It has no retries, because the run decides what follows."""
         workflow, handler = self.handler.workflow, self.handler
         step = Step(
             name=f"{workflow.title}: {handler}"[:200],
@@ -206,7 +207,7 @@ class Run(models.Model):
         return True
 
     def reach_mutating(self, *, now: datetime) -> None:
-        """Record the mutation and its key before the call, so that a crash leaves a trace."""
+        """Record that the mutation begins, and its key, before it is made, so that a crash leaves a trace."""
         key = self.mutation_key or self.key
         self.reach(Phase.MUTATING, now=now, effect=Run.Effect.IN_FLIGHT, mutation_key=key)
 
@@ -235,7 +236,7 @@ class Run(models.Model):
     def stop(
         self, stop: Stop, error: BaseException | str, *, now: datetime, effect: str | None = None
     ) -> bool:
-        """Pause or fail the run in its phase; return False if it is no longer active."""
+        """Pause or fail the run, which stays in its phase; return False if it is no longer active."""
         text = error if isinstance(error, str) else failures.error_text(error)
         kind = "" if isinstance(error, str) else type(error).__name__
         values: dict[str, Any] = {
@@ -280,14 +281,17 @@ class Run(models.Model):
         }
 
     def crash(self, why: str, *, now: datetime) -> bool:
-        """Stop a run that no worker is performing; the reset rules say where its next attempt begins."""
+        """Stop a run that no worker is performing; return False if the run is no longer active.
+
+        The reset rules (see `failures.following`) say where its next attempt begins.
+        """
         end = failures.stop(Status.CRASHED, self.tries, can_reconcile=False, now=now)
         if end.status == Status.FAILED_INTERNAL:
             why = f"{why}: crash loop, {end.tries.crashes} workers were lost"
         return self.stop(end, why, now=now)
 
     def follow(self, *, now: datetime) -> Run:
-        """Settle this run and add its next attempt. The caller holds the workflow's lock."""
+        """Settle this run, and add and return its next attempt. The caller holds the workflow's lock."""
         beginning = self.beginning
         Run.objects.filter(pk=self.pk, settled_at=None).update(settled_at=now, due_at=None, updated_at=now)
         following = Run(handler=self.handler, retry_of=self, phase=beginning.phase)
@@ -323,7 +327,7 @@ class Run(models.Model):
             self._release_events(now)
 
     def _release_events(self, now: datetime) -> None:
-        """Make reserved events pending again, and let other consumers of their topics look again."""
+        """Make the run's reserved events pending again, and let other consumers of their topics see them."""
         topics = set(self.reserved.filter(status=Event.Status.RESERVED).values_list("topic", flat=True))
         if not topics:
             return
@@ -362,7 +366,7 @@ class Run(models.Model):
                 raise Refused(f"“{self.workflow}” is not active. Resume it before you reject run {self.pk}.")
 
     def retry(self, note: str, *, initiator: Initiator, now: datetime) -> None:
-        """Begin the next attempt now."""
+        """Resolve the run by beginning its next attempt now."""
         self._resolve("retry", note, {}, STUCK, initiator, now)
 
     def reconcile(
@@ -404,7 +408,7 @@ class Run(models.Model):
         initiator: Initiator,
         now: datetime,
     ) -> None:
-        """Resolve a stuck run, and reset its failure counts. Only the first answer is accepted."""
+        """Resolve a stuck run and reset its failure counts; raise Refused if it was already resolved."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
             values |= dict.fromkeys(TRIES, 0)
@@ -418,12 +422,12 @@ class Run(models.Model):
         self.refresh_from_db()
 
     def _unchanged(self, statuses: Sequence[Status]) -> RunQuerySet:
-        """Filter to this run if it has not changed since it was read; only the first answer counts."""
+        """Return a query that finds this run only if it is stuck and has not changed since it was read."""
         stuck = Run.objects.stuck().filter(pk=self.pk, status__in=statuses)
         return stuck.filter(effect=self.effect, updated_at=self.updated_at)
 
     def fix(self, *, now: datetime) -> bool:
-        """Begin the next attempt immediately, after the cause of the failure was removed."""
+        """Make the next attempt due now, after a fix; return False if the run no longer needs one."""
         with transaction.atomic():
             list(Workflow.objects.filter(pk=self.workflow_id).lock().values_list("pk"))
             mine = Run.objects.stuck().filter(pk=self.pk, status=Status.FAILED_LOGIC, due_at=None)
@@ -433,7 +437,7 @@ class Run(models.Model):
         return bool(fixed)
 
     def reconcile_stop(self, tries: Tries, *, now: datetime) -> Stop:
-        """Decide how to stop after `reconcile` could not tell what happened."""
+        """Return how the run stops after `reconcile` could not tell whether the mutation happened."""
         more = replace(tries, reconciled=tries.reconciled + 1)
         return failures.stop(Status.PAUSED_RECONCILIATION, more, can_reconcile=True, now=now)
 
@@ -449,7 +453,7 @@ STUCK = (
 
 
 def _as_text(wake_at: object) -> object:
-    """Return the text to store; an invalid value is kept for the notice about it."""
+    """Return `wake_at` as a string to store, or None. An invalid value is kept for the notice about it."""
     if isinstance(wake_at, datetime):
         return wake_at.isoformat()
     return wake_at if wake_at is None or isinstance(wake_at, str) else repr(wake_at)

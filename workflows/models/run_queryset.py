@@ -22,7 +22,7 @@ SYSTEM = Initiator.system("workflows")
 
 class RunQuerySet(models.QuerySet["Run"]):
     def active(self) -> RunQuerySet:
-        """Filter to active runs through the index of open runs: there may be millions of settled runs."""
+        """Filter to active runs by the index of open runs, because there may be millions of settled runs."""
         return self.open().filter(status=Status.ACTIVE)
 
     def open(self) -> RunQuerySet:
@@ -37,11 +37,11 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.stuck().filter(due_at=None)
 
     def begin(self, handler: Handler, *, now: datetime) -> Run:
-        """Add a first attempt. The caller holds the workflow's lock."""
+        """Add and return a first attempt of the handler. The caller holds the workflow's lock."""
         return self.add(self.model(handler=handler, phase=Phase.PREPARING), now=now)
 
     def add(self, run: Run, *, now: datetime) -> Run:
-        """Store the run and queue its task."""
+        """Store the run, queue its task and return the run."""
         handler = run.handler
         run.key, run.workflow = new_key(), handler.workflow
         run.code_version, run.created_at, run.updated_at = handler.code_version, now, now

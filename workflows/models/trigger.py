@@ -33,7 +33,10 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
-        """Keep one trigger for each topic of an open schedule, beginning with the next event."""
+        """Create and delete triggers so that an open schedule has one for each of its topics.
+
+        A new trigger begins with the next event. A closed schedule keeps no triggers.
+        """
         own = self.filter(schedule=schedule)
         wanted = [] if schedule.status == Schedule.Status.CLOSED else schedule.topics
         concerned = Topic.objects.filter(Q(slug__in=wanted) | Q(pk__in=own.values("topic")))
@@ -47,14 +50,17 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         own.behind().update(due_at=now)
 
     def hold(self, topics: Collection[Topic]) -> list[EventTrigger]:
-        """Lock the triggers of locked topics before any event is written, so that `settle` waits."""
+        """Lock and return the triggers of locked topics.
+
+        This happens before any event is written, so that `settle` waits for the new events.
+        """
         return list(self.filter(topic__in=topics).lock())
 
     def awaken(self, triggers: Sequence[EventTrigger], *, now: datetime) -> None:
-        """Make locked triggers due for new events, in the transaction that publishes them.
+        """Make locked triggers due for new events, in the transaction that publishes the events.
 
-        The write is unconditional, as for workflows: a concurrent pass that clears `due_at` has not seen
-        these events.
+        As for workflows, `due_at` is written in any case, because a concurrent pass that clears `due_at` has
+        not seen these events.
         """
         if not triggers:
             return
@@ -64,7 +70,10 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         transaction.on_commit(lambda: start_soon(schedules), robust=True)
 
     def settle(self, schedule_id: int, *, now: datetime) -> None:
-        """Turn new events into occurrences, as far as there is room; the invoker then decides on them."""
+        """Turn new events into occurrences of the schedule, as far as there is room.
+
+        The invoker then decides which occurrences start.
+        """
         with transaction.atomic():
             [schedule] = Schedule.objects.lock_in_order([schedule_id])
             due = self.filter(schedule=schedule, due_at__isnull=False)
@@ -85,7 +94,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
             invoke_soon(ids, now=now)
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """Let triggers continue if at most half of their schedule's share of events is pending."""
+        """Make waiting triggers due if at most half of their schedule's share of events is pending."""
         waits = self.filter(schedule__in=schedule_ids, due_at=None).behind()
         waiting = dict(waits.values_list("pk", "schedule_id"))
         if not waiting:
@@ -100,7 +109,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
 
 
 def start_soon(schedule_ids: Sequence[int]) -> None:
-    """Start schedules for new events immediately; the next tick repeats whatever fails here."""
+    """Start schedules for new events immediately; the scheduler's next tick repeats whatever fails here."""
     from database import clock
 
     for schedule_id in schedule_ids:
@@ -143,9 +152,10 @@ class EventTrigger(models.Model):
         return f"{self.schedule} ← {self.topic}"
 
     def _settle(self, schedule: Schedule, now: datetime) -> None:
-        """Turn events into occurrences. The caller has locked the schedule and the trigger.
+        """Turn new events of the topic into occurrences.
 
-        Events that are published later therefore make the trigger due again.
+        The caller has locked the schedule and the trigger, so events that are published later make the
+        trigger due again.
         """
         room = self._room(schedule)
         events = list(self.topic.events.filter(seq__gt=self.cursor).order_by("seq").defer("payload")[:room])

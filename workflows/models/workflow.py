@@ -65,9 +65,10 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def awaken(self, ids: Collection[int], *, now: datetime) -> None:
-        """Make workflows due after a change that may let a run start, and start it after the commit.
+        """Make workflows due after a change that may let a run start; after the commit, try to start the run.
 
-        The write is unconditional: a concurrent `start` clears `due_at` without having seen the change.
+        `due_at` is written in any case, because a concurrent `start` clears `due_at` without having seen the
+        change.
         """
         if not ids:
             return
@@ -80,7 +81,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
 
 
 def start_soon(ids: Collection[int]) -> None:
-    """Start the next runs immediately; the next tick repeats whatever fails here."""
+    """Start the workflows' next runs immediately; the scheduler's next tick repeats whatever fails here."""
     from database import clock
 
     for pk in ids:
@@ -134,14 +135,17 @@ class Workflow(models.Model):
 
     @cached_property
     def can_run_now(self) -> bool:
-        """Return whether `run_now` would be accepted. Cached; pages that know the answer set it."""
+        """Return whether `run_now` would be accepted. Pages that know the answer set this attribute."""
         from .run import Run
 
         is_open = Exists(Run.objects.open().filter(workflow=OuterRef("workflow")))
         return self.is_active and self.handlers.deployed().producers().filter(~is_open).exists()
 
     def start(self, now: datetime) -> Run | None:
-        """Start the next run if one is due, else store when to check again. Only this method begins runs."""
+        """Start and return the next run if one is due; otherwise, store when to check again and return None.
+
+        Only this method begins runs.
+        """
         from .run import Run
 
         with transaction.atomic():
@@ -174,7 +178,7 @@ class Workflow(models.Model):
         return Facts(True, None, *self.handlers.facts(self.pk))
 
     def run_now(self, *, initiator: Initiator, now: datetime) -> list[Handler]:
-        """Make all producers due, in their order; raise Refused while a run is active or stuck."""
+        """Make all producers due and return them, in order; raise Refused if the workflow cannot run now."""
         from .run import Run
 
         with transaction.atomic():
@@ -198,11 +202,11 @@ class Workflow(models.Model):
             raise Refused(f"“{self}” cannot run until run {open_run.pk} is resolved: {open_run.error}")
 
     def pause(self, note: str, *, initiator: Initiator, now: datetime) -> bool:
-        """Start no more runs; an active run continues. Return False if the workflow was not active."""
+        """Start no more runs, but let an active run continue. Return False if the workflow was not active."""
         return self._move(self.Status.ACTIVE, self.Status.PAUSED, note, initiator=initiator, now=now)
 
     def resume(self, *, initiator: Initiator, now: datetime) -> bool:
-        """Start runs again; return False if the workflow was not paused."""
+        """Resume the workflow, so that runs start again; return False if it was not paused."""
         return self._move(self.Status.PAUSED, self.Status.ACTIVE, "", initiator=initiator, now=now)
 
     def stop(self, *, initiator: Initiator, now: datetime) -> bool:

@@ -58,7 +58,7 @@ class Command(BaseCommand):
 
 
 def log_stray_messages() -> None:
-    """Log the warnings and errors that Python writes to stderr: the log hides secrets, stderr does not."""
+    """Log warnings and errors that Python would otherwise write to stderr, because the log hides secrets."""
     logging.captureWarnings(True)
     threading.excepthook = log_end_of_thread
     sys.unraisablehook = log_unraisable

@@ -52,7 +52,7 @@ class Command(JimCommand):
         return [called(text) for text in dict.fromkeys(options["ids"])]
 
     def _cancel(self, target: Execution | Job, options: dict[str, Any]) -> bool:
-        """Cancel the target; return False if it has already ended."""
+        """Cancel or terminate the target, unless this is a dry run; return False if it has already ended."""
         if options["dry_run"]:
             return _is_open(target)
         if options["terminate"] and isinstance(target, Execution):

@@ -47,7 +47,10 @@ class Command(BaseCommand):
 
 
 def create(*, now: datetime) -> list[Schedule]:
-    """Create missing examples; the nightly schedule runs at once, so that there is something to see."""
+    """Create the example schedules that do not exist yet, and return them.
+
+    If the nightly schedule is created, it runs at once, so that there is something to see.
+    """
     known = {name.casefold() for name in Schedule.objects.open().values_list("name", flat=True)}
     if all(fields["name"].casefold() in known for fields in definitions()):
         return []
@@ -57,13 +60,13 @@ def create(*, now: datetime) -> list[Schedule]:
 
 
 def create_calendar(now: datetime) -> str:
-    """Create the example calendar unless one with its name exists; return the name as it is stored."""
+    """Create the example calendar unless a calendar with its name exists; return the name as stored."""
     known = SharedCalendar.objects.filter(name__iexact=CALENDAR["name"]).first()
     return (known or SharedCalendar.objects.define(**CALENDAR, initiator=BY, now=now)).name
 
 
 def create_template(now: datetime) -> bool:
-    """Create the example template unless one with its name exists; return whether it can be used."""
+    """Create the example template unless a template with its name exists; return whether it can be used."""
     if not TaskTemplate.objects.known().filter(name__iexact=TEMPLATE["name"]).exists():
         TaskTemplate.objects.define(**TEMPLATE, initiator=BY, now=now)
     function = TEMPLATE["config"]["function"]
@@ -71,7 +74,7 @@ def create_template(now: datetime) -> bool:
 
 
 def _without_template(fields: dict[str, Any]) -> dict[str, Any]:
-    """Replace references to the template by its settings."""
+    """Return the definition of a schedule with the template's settings in place of references to it."""
     own = {name: value for name, value in TEMPLATE.items() if name not in ("name", "description")}
     steps = [
         own | {"index": step["index"], "name": step["name"], "config": own["config"] | step["config"]}
@@ -90,7 +93,7 @@ def _create(fields: dict[str, Any], now: datetime) -> Schedule:
 
 
 def put_files() -> int:
-    """Create the missing input files of the example workflow and return how many there were."""
+    """Create the missing input files of the example workflow, and return how many were created."""
     inbox().mkdir(parents=True, exist_ok=True)
     missing = {name: text for name, text in FILES.items() if not (inbox() / name).exists()}
     for name, text in missing.items():

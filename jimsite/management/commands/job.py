@@ -155,7 +155,7 @@ def _text(file: str, name: str) -> str:
 
 
 def _jobs(data: Any, file: str) -> Sequence[Any]:
-    """Accept a list, or an object with jobs as in the API."""
+    """Return the jobs from a list, or from an object with the field `jobs`, as in the API."""
     found = data.get("jobs") if isinstance(data, Mapping) and set(data) == {"jobs"} else data
     if not isinstance(found, list) or not found:
         raise Refused(f"{given_files.name_of(file)}: expected a list of jobs.")
@@ -163,7 +163,10 @@ def _jobs(data: Any, file: str) -> Sequence[Any]:
 
 
 def _timed(job: Any, number: int) -> Any:
-    """Convert the time of a job and add its name. The models report values that are not jobs."""
+    """Return the job with its time parsed and its name added.
+
+    Values that are not jobs are returned unchanged, because the models refuse them.
+    """
     if not isinstance(job, Mapping):
         return job
     if job.get("available_at") is not None:

@@ -12,7 +12,7 @@ NONE_YET = "“importschedules” creates them from a file"
 
 
 def template_called(text: str) -> TaskTemplate:
-    """Find the active template of this name, else the newest archived one."""
+    """Find the active template with this name, or else the newest archived one."""
     rows = TaskTemplate.objects.order_by("status", "-pk")
     found: TaskTemplate = called(rows, text, by="name", kind="template", none_yet=NONE_YET)
     return found

@@ -17,7 +17,7 @@ TONES = {"active": "complete", "expired": "skipped", "revoked": "cancelled"}
 
 
 def token_called(text: str) -> ApiToken:
-    """Find a token by its prefix. The text may be a whole token, so errors do not repeat it."""
+    """Find a token by its prefix. The user may type a whole token, so errors do not repeat the input."""
     found = _TEXT.fullmatch(text.strip())
     token = ApiToken.objects.select_related("user").filter(prefix=found[1]).first() if found else None
     if token is None:

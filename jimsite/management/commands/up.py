@@ -58,7 +58,7 @@ class Command(BaseCommand):
 
 def refuse_taken_port(port: int) -> None:
     with socket.socket() as probe:
-        # Ignore closing connections of an earlier run.
+        # Ignore connections of an earlier run that are still closing.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -70,7 +70,7 @@ def refuse_taken_port(port: int) -> None:
 
 
 def ensure_administrator() -> tuple[str, str | None]:
-    """Return the administrator's name, and the password if the account was just created."""
+    """Create an administrator unless there is one; return the name, and the password of a new account."""
     existing = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
     if existing:
         return existing.get_username(), None

@@ -160,7 +160,7 @@ class Command(VerbsCommand):
 
 @contextmanager
 def _named_once() -> Iterator[None]:
-    """Refuse a name that another request took at the same time."""
+    """Raise Refused if the database reports that the name is already taken."""
     try:
         yield
     except IntegrityError:

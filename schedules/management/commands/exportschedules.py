@@ -55,7 +55,8 @@ class Command(BaseCommand):
             self.stdout.write(text, ending="")
             self.stdout.flush()
         except BrokenPipeError:
-            # The reader has closed the pipe; send what Python flushes at exit to nowhere.
+            # The reader has closed the pipe: discard what Python flushes at exit, which would raise the error
+            # again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -120,5 +120,5 @@ def _summary(outcome: Outcome, *, dry_run: bool) -> str:
 
 
 def _printable(line: str) -> str:
-    """Escape characters that would control the terminal."""
+    """Return the line with unprintable characters escaped, because they could control the terminal."""
     return "".join(each if each.isprintable() or each == "\t" else f"\\u{ord(each):04x}" for each in line)

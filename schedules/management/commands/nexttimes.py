@@ -159,14 +159,14 @@ def _written(data: Any) -> Subject:
 
 
 def _around(data: Any) -> dict[str, Any]:
-    """Return a spec with its name and calendars, if they are given."""
+    """Return an object with the spec, and with its name and calendars if the input has them."""
     if isinstance(data, dict) and "schedules" in data:
         return _exported(data)
     return data if isinstance(data, dict) and "spec" in data else {"spec": data}
 
 
 def _exported(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the same for a file that exportschedules wrote."""
+    """Return the spec, the name and the calendars from a file that exportschedules wrote."""
     schedules, calendars = data["schedules"], data.get("calendars", [])
     if not isinstance(schedules, list) or len(schedules) != 1 or not isinstance(schedules[0], dict):
         raise SpecError("schedules", "expected a list of one schedule, as “exportschedules NAME” writes it")
@@ -265,7 +265,7 @@ def _show(console: Console, subject: Subject, rows: list[Upcoming], after: datet
 
 
 def _table(subject: Subject, rows: list[Upcoming]) -> Table:
-    """Build the table without empty or repeated columns."""
+    """Return the table of times, without columns that would be empty or repeat another column."""
     seconds, zone = any(row.at.second for row in rows), subject.spec.time_zone
     place = zone if len(zone) <= LONGEST_HEADER else zone.rpartition("/")[2]
     columns = {place: [_clock(row.local, seconds=seconds, day=True) for row in rows]}
@@ -286,7 +286,7 @@ def _table(subject: Subject, rows: list[Upcoming]) -> Table:
 
 
 def _printable(text: str) -> str:
-    """Escape characters that would control the terminal."""
+    """Return the text with unprintable characters replaced, because they could control the terminal."""
     return "".join(each if each.isprintable() else REPLACEMENT for each in text)
 
 
