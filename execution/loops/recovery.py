@@ -75,16 +75,15 @@ def recover(now: datetime) -> None:
 
 
 def expire_reservations(now: datetime) -> None:
-    """Release the seats of direct requests whose process is gone."""
-    try:
-        expired = Reservation.objects.expire(now)
-    except AWAY:
-        raise
-    except Exception:
-        logger.exception("reservations cannot be expired; the next look tries again")
-    else:
-        if expired:
-            logger.warning("%d direct requests did not renew their lease; their seats are free", expired)
+    """Release the seats of direct requests whose process is gone, even if one of them cannot be released."""
+    for reservation in list(Reservation.objects.lapsed(now)):
+        try:
+            if reservation.lapse(now):
+                logger.warning("direct request %s did not renew its lease; its seat is free", reservation)
+        except AWAY:
+            raise
+        except Exception:
+            logger.exception("reservation %s cannot be expired; it will be tried again", reservation)
 
 
 def _recover_one_by_one(now: datetime) -> None:

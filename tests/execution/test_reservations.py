@@ -16,6 +16,7 @@ from execution.models import Limit, Reservation, WorkerTask
 from execution.models.adhoc import job_line
 from execution.models.reservation import LOST, Lost
 from tests.base import NOW, SOMEBODY, claim, end, enqueue, everything, fresh, make_worker, seconds, step
+from tests.refusing import database_that_refuses
 
 pytestmark = pytest.mark.django_db
 
@@ -240,6 +241,13 @@ class TestExpiry:
             assert reserve(at=later) is not None
         assert fresh(first).released_at == NOW + seconds(later)
         assert not Activity.objects.open().exists()
+
+    def test_one_that_the_database_refuses_keeps_no_other(self) -> None:
+        for pool in ("bad", "good"):
+            reserved(pool)
+        with database_that_refuses("NEW.pool = 'bad'", table="execution_reservation"):
+            recovery.expire_reservations(NOW + seconds(LEASE + 1))
+        assert state() == [("bad", False, True), ("good", False, False)]
 
     def test_housekeeping_removes_what_is_long_over(self) -> None:
         reserved().release(NOW)
