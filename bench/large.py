@@ -12,7 +12,7 @@ from uuid import uuid4
 from django.db import connection
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution, Limit, Worker, WorkerTask
 from operations.initiator import Initiator
 from schedules.models import Backfill, Schedule, SharedCalendar, TaskTemplate

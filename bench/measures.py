@@ -17,7 +17,7 @@ from django.db import connection
 from activities.models import Activity
 from database import clock
 from database.statements import write
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution, Limit, Worker, WorkerTask
 from execution.queue import claim as queue_claim

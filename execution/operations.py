@@ -14,8 +14,8 @@ from django.utils.html import format_html
 
 from activities import vocabulary
 from activities.models import Activity
-from execution.loops import invoker
-from execution.loops.invoker import Overlapping
+from execution.loops import manual_runs
+from execution.loops.manual_runs import Overlapping
 from execution.models import Execution, Reservation, WorkerTask
 from operations.initiator import Initiator
 from operations.operation import Declined, Done, OnceForm, Operation, offer
@@ -288,10 +288,10 @@ class RunNow(ScheduleOperation):
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         at = instant(schedule, answers["at"]) if answers["at"] else None
         try:
-            occurrence = invoker.trigger(
+            occurrence = manual_runs.trigger(
                 schedule, initiator=by, now=now, at=at, key=answers["key"], overlap=answers["overlap"]
             )
-        except invoker.Overlapping as overlapping:
+        except manual_runs.Overlapping as overlapping:
             raise Declined(
                 format_html(
                     "“{}” was not started: {} is still running. Choose an overlap policy, or wait.",

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from database import clock
-from execution.loops.invoker import Overlapping
+from execution.loops.manual_runs import Overlapping
 from operations.initiator import Initiator
 from schedules.management.usable_database import usable_database
 from schedules.models import Conflict, Refused

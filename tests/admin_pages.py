@@ -14,7 +14,8 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 
 from schedules.forms.sent import data_of
-from schedules.forms.steps import StepForm, shown
+from schedules.forms.steps import StepForm
+from schedules.forms.tasks import shown
 from schedules.models import Schedule
 
 VIEW = (

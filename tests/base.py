@@ -61,7 +61,7 @@ def make_template(name: str = "Export", **fields: Any) -> TaskTemplate:
 
 def start(*steps: dict[str, Any], now: datetime = NOW, **fields: Any) -> Execution:
     """A new schedule's manual run, just started."""
-    from execution.loops.invoker import trigger
+    from execution.loops.manual_runs import trigger
 
     occurrence = trigger(make_schedule(*steps, now=now, **fields), initiator=SOMEBODY, now=now)
     return Execution.objects.get(occurrence=occurrence)

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from activities.models import Activity
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import is_due, tick
 from execution.models import Execution, Job, Limit, Worker, WorkerTask
 from schedules.models import Backfill, Occurrence, Overlap, Schedule

@@ -29,7 +29,7 @@ from api.schema import (
     updated,
 )
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from schedules import permissions
 from schedules.models import Occurrence, Overlap, Schedule, ScheduleQuerySet
 from schedules.models.occurrence import named_time

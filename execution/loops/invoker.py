@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 
-from django.conf import settings
 from django.db import DatabaseError, transaction
 
-from activities.models import Activity
 from activities.signals import Event, noticed
-from database.statements import AWAY, fetch, instant, planned_once, update_each
+from database.statements import AWAY, update_each
 from database.wake import wake
 from execution.models import Execution
 from execution.models.execution_queryset import Accounted
 from execution.models.start import Start
 from operations.initiator import Initiator
 from schedules import registry
-from schedules.models import Backfill, KeyReused, Occurrence, Refused, Schedule, Step
+from schedules.models import Backfill, Occurrence, Schedule, Step
 from schedules.models.occurrence import Waiting, notice_missed
-from schedules.models.step import check_plain_text
 from schedules.overlap import Decision, Fate, Pending, Running, decide
 
 OUTCOME = (
@@ -47,7 +43,6 @@ SETTLED = (
     "remaining",
     "last_run_at",
 )
-FATE = ("status", "reason", "blocked_by", "due_at", "kept_at", "settled_at")
 SCHEDULES_PER_PASS, SCHEDULES_PER_LOOK = 200, 2_000
 OCCURRENCES_PER_PASS = 5_000
 logger = logging.getLogger(__name__)
@@ -63,16 +58,6 @@ class Pass(NamedTuple):
     settled: Sequence[tuple[int, str, str, int | None]] = ()
     settled_at: datetime | None = None
     left: Sequence[int] = ()
-
-
-class Overlapping(Refused):
-    """A manual run was refused because an execution is still running."""
-
-    def __init__(self, blocked_by: int) -> None:
-        self.blocked_by = blocked_by
-        super().__init__(
-            f"Execution {blocked_by} is still running, and this schedule runs only one execution at a time."
-        )
 
 
 def invoke(now: datetime) -> None:
@@ -128,7 +113,7 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[i
     """
     try:
         with transaction.atomic():
-            return _account_and_settle(Schedule.objects.lock_in_order(ids, skip_locked=not wait), now).left
+            return account_and_settle(Schedule.objects.lock_in_order(ids, skip_locked=not wait), now).left
     except AWAY as error:
         # Locked, or the database became unavailable: the next tick repeats it.
         logger.info("schedules %s are left to the next tick: %s", list(ids), error)
@@ -144,110 +129,7 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[i
     return ()
 
 
-def trigger(
-    schedule: Schedule,
-    *,
-    initiator: Initiator,
-    now: datetime,
-    at: datetime | None = None,
-    key: str = "",
-    overlap: str = "",
-    retry_of: int | None = None,
-    whole: bool = False,
-) -> Occurrence:
-    """Start a manual run, unless its overlap policy makes it wait; return its occurrence.
-
-    The same `key` always means the same run. `at` is the nominal time of the run, if that is not now.
-    `retry_of` is the execution to repeat: as a `whole`, or only the steps that did not succeed.
-    """
-    if key:
-        check_plain_text(key, "key")
-
-    wanted = partial(
-        Occurrence.manual,
-        schedule,
-        initiator=initiator,
-        now=now,
-        at=at,
-        key=key,
-        overlap=overlap,
-        retry_of=retry_of,
-        whole=whole,
-    )
-    try:
-        return _trigger_in_turn(wanted, is_keyed=bool(key), now=now)
-    except AWAY as error:
-        logger.warning("schedule %s cannot be started now: %s", schedule, error)
-        raise Refused(f"“{schedule}” is busy at the moment. Try again in a few seconds.") from error
-    except DatabaseError as error:
-        logger.exception("schedule %s cannot be started", schedule)
-        raise Refused(f"“{schedule}” was not started: the database refused it ({error}).") from error
-
-
-def _trigger_in_turn(wanted: Callable[[], Occurrence], *, is_keyed: bool, now: datetime) -> Occurrence:
-    request = wanted()
-    try:
-        return _trigger(request, is_keyed=is_keyed, now=now)
-    except Overlapping as refused:
-        if Execution.objects.filter(pk=refused.blocked_by).exists():
-            raise
-        # The blocker was started with this request and rolled back with it. Start it first.
-        invoke_soon([request.schedule_id], now=now)
-        return _trigger(wanted(), is_keyed=is_keyed, now=now)
-
-
-def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence:
-    with transaction.atomic():
-        [schedule] = Schedule.objects.lock_in_order([wanted.schedule_id])
-        if is_keyed and (known := schedule.occurrences.filter(key=wanted.key).first()):
-            return _same(known, wanted)
-        if schedule.status == Schedule.Status.CLOSED:
-            raise Refused(f"“{schedule}” is closed: it can no longer be run.")
-        wanted.schedule = schedule
-        wanted.clean_fields(exclude=["schedule", "backfill"])
-        with planned_once():
-            Occurrence.objects.ask(wanted)
-            Activity.objects.record("trigger", schedule, initiator=wanted.initiator, now=now)
-            _tell_fate(wanted, _account_and_settle([schedule], now))
-        if wanted.status == Occurrence.Status.SKIPPED and wanted.blocked_by:
-            raise Overlapping(wanted.blocked_by)
-        if wanted.status not in (Occurrence.Status.STARTED, Occurrence.Status.PENDING):
-            raise Refused(f"“{schedule}” was not started: {wanted.reason}.")
-        if wanted.status == Occurrence.Status.PENDING:
-            _refuse_one_too_many(schedule)
-    return wanted
-
-
-def _tell_fate(wanted: Occurrence, done: Pass) -> None:
-    """Update the occurrence in memory: with the decision or, if there is none yet, from its row."""
-    for pk, status, reason, blocked_by in done.settled:
-        if pk == wanted.pk:
-            wanted.learn(status, reason=reason, blocked_by=blocked_by, settled_at=done.settled_at)
-            return
-    sql = f"SELECT {', '.join(FATE)} FROM schedules_occurrence WHERE id = %s"
-    for name, value in zip(FATE, fetch(sql, [wanted.pk])[0], strict=True):
-        is_time = name.endswith("_at") and value is not None
-        setattr(wanted, name, instant(value) if is_time else value)
-
-
-def _refuse_one_too_many(schedule: Schedule) -> None:
-    """Refuse a manual run if the maximum number is waiting already, as manual runs are never dropped."""
-    waiting = schedule.occurrences.pending().filter(source=Occurrence.Source.MANUAL).count()
-    if waiting > settings.JIM_BUFFER_LIMIT:
-        raise Refused(
-            f"{waiting - 1:,} runs of “{schedule}” are already waiting, which is the maximum. "
-            "Try again when one of them has started."
-        )
-
-
-def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
-    """Return the occurrence of a repeated request; raise KeyReused if the new request is a different one."""
-    if known.asks_the_same_as(wanted):
-        return known
-    raise KeyReused(known.key.removeprefix("manual/"))
-
-
-def _account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
+def account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
     """Count the ended executions of locked schedules, and settle their occurrences.
 
     If there are too many occurrences, the last schedules are left for the next pass.

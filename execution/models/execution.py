@@ -217,7 +217,7 @@ class Execution(models.Model):
         Return None if the new execution has to wait for its turn. A request with the same `key` starts no
         second one.
         """
-        from execution.loops.invoker import trigger
+        from execution.loops.manual_runs import trigger
 
         if self.status == self.Status.IN_PROGRESS:
             raise Refused(f"“{self}” is still running: cancel it first, or wait until it ends.")

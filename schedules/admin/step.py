@@ -14,7 +14,8 @@ from django.utils.safestring import SafeString
 
 from operations.admin_pages import unsaved_of
 from schedules import permissions
-from schedules.forms.steps import TEMPLATE, StepForm, StepFormSet, TaskForm
+from schedules.forms.steps import StepForm, StepFormSet
+from schedules.forms.tasks import TEMPLATE, TaskForm
 from schedules.models import MAX_STEPS, Schedule, Step, TaskTemplate
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from operations.admin_pages import InWords, VerbsAdmin
 from operations.form_errors import Unsaved
 from operations.initiator import initiator_of
 from schedules import permissions
-from schedules.forms.steps import TemplateForm
+from schedules.forms.tasks import TemplateForm
 from schedules.inquiries import USERS_SHOWN, uses
 from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.spec.wording import counted

@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from drf_spectacular.generators import SchemaGenerator
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution, WorkerTask
 from jimsite.roles import give_permissions

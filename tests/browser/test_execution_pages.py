@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from schedules.models import Schedule
 from tests.base import SOMEBODY, make_schedule, step

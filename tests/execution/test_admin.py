@@ -12,7 +12,7 @@ from django.utils.html import strip_tags
 from activities.models import Activity
 from database import clock
 from execution.admin import ExecutionAdmin
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution, Worker, WorkerTask
 from tests.admin_pages import member, operation, page, sign_in, told
 from tests.base import (

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from execution import failure
-from execution.loops.invoker import invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import trigger
 from execution.models import Execution, Job, WorkerTask
 from schedules.models import Occurrence, Refused, Schedule
 from schedules.registry import failure_policies

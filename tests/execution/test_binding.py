@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from activities.models import Activity
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from execution.steps.binding import FilledConfig, bind, shown
 from schedules.models import Secret

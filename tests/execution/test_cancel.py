@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from activities.models import Activity
-from execution.loops.invoker import invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import trigger
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import (
     NOW,

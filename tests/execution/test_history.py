@@ -7,7 +7,7 @@ import pytest
 
 from activities.models import Activity
 from execution import history
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from execution.progress import ExecutionProgress, progress_by_root
 from execution.queue.pulse import pulse

@@ -9,7 +9,8 @@ import pytest
 
 from activities.models import Activity
 from database import clock
-from execution.loops.invoker import Overlapping, invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import Overlapping, trigger
 from execution.models import Execution, WorkerTask
 from operations.initiator import Initiator
 from schedules.generator import generate

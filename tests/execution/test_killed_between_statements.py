@@ -17,7 +17,7 @@ import pytest
 
 from activities.models import Activity
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import is_due, tick
 from execution.models import Execution, Worker, WorkerTask, advance
 from execution.models.attempt import ClaimedTask

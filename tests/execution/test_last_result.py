@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from activities.models import Activity
-from execution.loops.invoker import invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from execution.steps.binding import LastResults, bind
 from execution.steps.context import Context

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from execution.loops.invoker import Overlapping, invoke_soon, trigger
+from execution.loops.invoker import invoke_soon
+from execution.loops.manual_runs import Overlapping, trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution, Worker
 from execution.models.attempt import ClaimedTask

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group, User
 
 from activities.models import Activity, ActivityItem, OutputLine
 from api.models import ApiToken
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Chore, Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import ClaimedTask, Finish
 from execution.queue.claim import claim

@@ -13,7 +13,7 @@ from django.core.management import call_command
 
 from activities.models import OutputLine
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.recorder import StepOutput
 from execution.models import Execution, WorkerTask
 from execution.steps.context import Context, Work

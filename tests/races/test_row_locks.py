@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from activities.models import Activity
 from database.statements import AWAY
 from execution.loops import recovery
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution, Worker, WorkerTask
 from tests.base import (

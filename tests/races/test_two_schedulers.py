@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.db import connection, connections
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import is_due, tick
 from execution.models import Worker, WorkerTask
 from execution.models.attempt import ClaimedTask

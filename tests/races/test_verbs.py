@@ -12,8 +12,8 @@ from django.db.models.sql.constants import GET_ITERATOR_CHUNK_SIZE
 
 from activities.models import Activity, OutputLine
 from database import clock
-from execution.loops import invoker, recovery
-from execution.loops.invoker import Overlapping
+from execution.loops import invoker, manual_runs, recovery
+from execution.loops.manual_runs import Overlapping
 from execution.loops.recorder import StepOutput, write
 from execution.models import Execution, Worker, WorkerTask
 from schedules.generator import generate
@@ -315,7 +315,7 @@ def test_trigger_and_trigger(meet: Meeting, key: str) -> None:
     same run if it has the same key."""
     for _ in meet.rounds:
         schedule = make_schedule()
-        ask = partial(invoker.trigger, schedule, initiator=SOMEBODY, now=NOW, key=key)
+        ask = partial(manual_runs.trigger, schedule, initiator=SOMEBODY, now=NOW, key=key)
         results = meet(ask, ask, behind=this(schedule))
         (execution,) = Execution.objects.filter(schedule=schedule)
         started = [result.pk for result in results if isinstance(result, Occurrence)]

@@ -10,7 +10,7 @@ from django.test import Client
 
 from activities.models import Activity
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from schedules import registry
 from schedules.forms.schedule import ScheduleForm

@@ -12,7 +12,7 @@ from django.test import Client
 
 from activities.models import Activity
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from schedules.admin import filters
 from schedules.generator import generate
 from schedules.models import Backfill, Occurrence, Schedule, SharedCalendar

@@ -8,7 +8,8 @@ import pytest
 from django.conf import LazySettings
 from django.core.exceptions import ValidationError
 
-from execution.loops.invoker import invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import time_out
 from execution.models import Execution
 from schedules.generator import generate

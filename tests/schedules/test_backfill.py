@@ -16,7 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from activities.models import Activity
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import is_due, tick
 from execution.models import Execution
 from schedules import generator

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from execution.loops.invoker import invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from schedules.description import Description
 from schedules.generator import generate

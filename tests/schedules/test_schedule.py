@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from activities.models import Activity
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from schedules.generator import generate
 from schedules.models import Refused, Schedule, timetable

@@ -13,7 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 from schedules.admin import task_template
 from schedules.forms.sent import data_of
-from schedules.forms.steps import StepForm, StepFormSet, TemplateForm
+from schedules.forms.steps import StepForm, StepFormSet
+from schedules.forms.tasks import TemplateForm
 from schedules.models import Schedule, Step, TaskTemplate
 from tests.admin_pages import (
     PYTHON,

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from activities.models import Activity
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution, WorkerTask
 from schedules.models import Conflict, Refused, Schedule, Secret, Step, TaskTemplate
 from schedules.permissions import NotYours

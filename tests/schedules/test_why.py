@@ -10,7 +10,8 @@ import pytest
 from django.conf import LazySettings
 
 from execution.loops.housekeeping import prune_history, prune_occurrences
-from execution.loops.invoker import invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution
 from schedules.generator import generate

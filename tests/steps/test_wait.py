@@ -10,7 +10,7 @@ import pytest
 
 from database import clock
 from execution.children.nursery import Nursery
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution, Worker, WorkerTask
 from execution.steps.context import Context

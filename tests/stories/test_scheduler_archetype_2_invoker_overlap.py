@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution
 from tests.base import NOW, SOMEBODY, claim, end, fresh, make_schedule, make_worker

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from execution.loops.invoker import Overlapping, trigger
+from execution.loops.manual_runs import Overlapping, trigger
 from execution.loops.scheduler import tick
 from execution.models import Execution
 from schedules.models import Occurrence, Refused, Schedule

@@ -9,7 +9,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from activities.models import Activity
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import next_due, tick
 from execution.models import Execution, WorkerTask
 from schedules.models import Refused, Schedule

@@ -11,7 +11,7 @@ from django.test import Client
 from activities.models import Activity, OutputLine
 from activities.transcript import MOST_LINES, Transcript, read_cursor, with_last_lines
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from schedules.models import Secret
 from tests.admin_pages import sign_in

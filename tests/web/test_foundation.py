@@ -14,7 +14,7 @@ from django.contrib.staticfiles import finders
 from django.test import Client
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from operations.operation import offered_for
 from tests.admin_pages import sign_in
 from tests.base import SOMEBODY, make_schedule, make_worker, run_until_idle, start, step

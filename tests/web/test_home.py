@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 
 from database import clock
-from execution.loops.invoker import invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import tick
 from execution.models import Chore, Execution, Worker
 from schedules.models import Schedule

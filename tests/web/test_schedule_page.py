@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from database import clock
-from execution.loops.invoker import invoke, trigger
+from execution.loops.invoker import invoke
+from execution.loops.manual_runs import trigger
 from execution.models import Execution
 from schedules.models import Backfill, Schedule
 from tests.admin_pages import member, sign_in

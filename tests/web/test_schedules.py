@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from schedules.models import Schedule
 from tests.admin_pages import sign_in
 from tests.base import NOW, SOMEBODY, make_schedule

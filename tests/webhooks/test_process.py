@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from django.test import override_settings
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from tests.base import SOMEBODY, make_schedule
 from tests.fleet import Fleet
 from tests.steps.web_server import serving

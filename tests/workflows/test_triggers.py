@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import is_due, next_due, tick
 from execution.models import Execution
 from schedules.models import Occurrence, Refused, Schedule

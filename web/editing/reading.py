@@ -15,7 +15,8 @@ from django.http import QueryDict
 from operations.field_errors import FieldError, field_errors
 from schedules.forms.settings import PREFIX
 from schedules.forms.spec_items import EXCLUDE, RULES
-from schedules.forms.steps import POLICIES, StepForm, TaskForm
+from schedules.forms.steps import StepForm
+from schedules.forms.tasks import POLICIES, TaskForm
 from schedules.forms.times import MOST_FORMS, TimesForms
 from schedules.models import Schedule, Step, TaskTemplate
 from schedules.registry import step_types

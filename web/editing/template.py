@@ -11,7 +11,7 @@ from typing import Any
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
 from operations.initiator import Initiator
-from schedules.forms.steps import TemplateForm
+from schedules.forms.tasks import TemplateForm
 from schedules.models import Conflict, Refused, TaskTemplate
 from schedules.permissions import May
 from schedules.revisions import records_of

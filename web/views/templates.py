@@ -12,7 +12,7 @@ from django.urls import reverse
 from database import clock
 from operations.initiator import initiator_of
 from schedules import permissions, registry
-from schedules.forms.steps import TemplateForm
+from schedules.forms.tasks import TemplateForm
 from schedules.inquiries import USERS_SHOWN, uses
 from schedules.models import Step, TaskTemplate
 from schedules.revisions import records_of

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
 from database import clock
-from execution.loops.invoker import trigger
+from execution.loops.manual_runs import trigger
 from jimsite.demo import CALENDAR, NIGHTLY, TEMPLATE, definitions
 from jimsite.workflows import inbox
 from operations.initiator import Initiator

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from execution.loops import invoker
+from execution.loops import manual_runs
 from execution.models import Execution
 from jimsite.arguments import instant, overlap, schedule_name
 from jimsite.following import FollowingCommand
@@ -36,10 +36,10 @@ class Command(FollowingCommand):
         schedule, now = Schedule.objects.called(options["schedule"]), self.now
         at = instant("--at", options["at"], schedule, now=now) if options["at"] else None
         try:
-            occurrence = invoker.trigger(
+            occurrence = manual_runs.trigger(
                 schedule, initiator=self.by, now=now, at=at, key=options["key"], overlap=options["overlap"]
             )
-        except invoker.Overlapping as overlapping:
+        except manual_runs.Overlapping as overlapping:
             hint = "Wait until it ends, or choose a policy with --overlap."
             raise CommandError(f"{overlapping} {hint}", returncode=NOT_NOW) from None
         execution = Execution.objects.filter(occurrence=occurrence).first()
