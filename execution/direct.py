@@ -385,7 +385,7 @@ class SeatKeeper:
 
     @property
     def is_overdue(self) -> bool:
-        """Return whether the lease is about to end, after which others can take the seat."""
+        """Return whether the lease has ended, or is so near its end that others can soon take the seat."""
         return not self.lease.is_good
 
     def listen(self, activity_id: int) -> StepOutput:

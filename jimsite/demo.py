@@ -245,7 +245,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Order intake",
-            "description": "Sometimes takes longer than a minute. Times that come due meanwhile wait.",
+            "description": "Sometimes takes over a minute. Runs that come due meanwhile wait for its end.",
             "tags": ["finance"],
             "spec": {"every": [{"every": "1m", "offset": "10s"}]},
             "overlap": "buffer_all",

@@ -122,8 +122,8 @@ class Approve(ResolveRun):
 class Reject(ResolveRun):
     name, label, outcome = "reject", "Reject", "run rejected"
     question = (
-        "Reject this run? Its mutation and its events are skipped; if it has prepared nothing yet, the "
-        "workflow is paused."
+        "Reject this run? Its mutation and its events are skipped. If the run has not prepared a mutation, "
+        "the workflow is paused instead."
     )
     statuses = (Status.PAUSED_APPROVAL,)
 

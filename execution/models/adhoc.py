@@ -138,7 +138,7 @@ def names_keys(requests: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = None) -> dict[str, Any]:
-    """Check the step of a job, and return the only line of its plan, complete and frozen."""
+    """Check the step of a job and return its plan line, in which all values are filled in."""
     # The types are included because 1 and True are equal in Python.
     frame = tuple((name, type(value), value) for name, value in step.items() if name != "config")
     try:

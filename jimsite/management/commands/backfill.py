@@ -16,8 +16,8 @@ TIMES_SHOWN = 10
 
 class Command(JimCommand):
     help = (
-        "Run a schedule for the times of a past range, with its current definition. A backfill does not "
-        "delay the schedule's own times."
+        "Run a schedule for the times of a past range, with its current definition. The schedule's regular "
+        "times start before those of a backfill."
     )
 
     def ask(self, parser: CommandParser) -> None:
