@@ -27,7 +27,7 @@ to do about it, `errors` lists each invalid field, and `type` identifies the kin
 
 TAGS = {
     "schedules": "What runs and when. Includes occurrences, backfills and revisions.",
-    "backfills": "Requests to run a schedule for the times of a past range.",
+    "backfills": "Requests to run a schedule for its scheduled times in a past range.",
     "calendars": "Shared lists of dates and times that schedules leave out, such as public holidays.",
     "templates": "Reusable steps that schedules and jobs refer to by name.",
     "secrets": "Encrypted values that steps refer to by name. Values are never shown.",

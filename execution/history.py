@@ -95,9 +95,9 @@ def ended_by_hour(since: datetime) -> list[Bucket]:
 
 
 def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list[Bucket]:
-    """Count a schedule's latest executions by status and by the ten minutes (UTC) in which they started.
+    """Count a schedule's latest executions by status and by the ten-minute period (UTC) of their start.
 
-    The periods are short, so that a page can add them up to the days of the schedule's time zone.
+    The periods are short, so that a page can sum them into days in the schedule's time zone.
     """
     bucket = f"substr(CAST(started_at AS text), 1, {TEN_MINUTES})"
     sql = (

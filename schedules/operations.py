@@ -176,8 +176,8 @@ class Unskip(ScheduleOperation):
 class AskBackfill(ScheduleOperation):
     name, label, form, is_rehearsed = "backfill", "Backfill", BackfillForm, True
     question = (
-        "Run the times of a past range, as the schedule defines them now. Regular times that are due start "
-        "before the times of a backfill. Which times?"
+        "Run the schedule for a past range, with its current definition. Regular runs that are due start "
+        "before the runs of a backfill. Which range?"
     )
 
     def applies(self, schedule: Schedule) -> bool:
@@ -325,7 +325,7 @@ class CancelBackfill(Operation[Backfill]):
     name, label, form, is_final = "cancel", "Cancel backfill", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "No more times will start; running executions continue. This cannot be undone. Cancel the backfill?"
+        "No more runs will start; running executions continue. This cannot be undone. Cancel the backfill?"
     )
 
     def applies(self, backfill: Backfill) -> bool:

@@ -22,7 +22,7 @@ LONGEST_ERROR = 200
 LEADS = {
     "manual": "Manual run by {by}.",
     "backfill": "Backfill by {by}.",
-    "event": "Run for an event ({by}).",
+    "event": "Started by an event ({by}).",
 }
 
 # Short reasons for lists.

@@ -80,10 +80,11 @@ def references(value: object) -> list[Reference]:
 
 
 def fill(value: Any, values: Mapping[str, Any]) -> Any:
-    """Return a value with its placeholders filled in; `values` has a value for the text of each reference.
+    """Return a value with its placeholders filled in; `values` maps the text of each reference to its value.
 
     A string that is a single placeholder becomes the value itself. In a longer string, strings are inserted
-    as they are, null as nothing, and other values as JSON. Inserted text is not searched for placeholders.
+    as they are, null as an empty string, and other values as JSON. Placeholders in inserted text stay as
+    they are.
     """
     if isinstance(value, str):
         return _fill_text(value, values) if has_placeholders(value) else value

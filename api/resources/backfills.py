@@ -1,4 +1,4 @@
-"""Backfills: requests to run a schedule for the times of a past range."""
+"""Backfills: requests to run a schedule for a past range."""
 
 from __future__ import annotations
 
@@ -108,9 +108,10 @@ class BackfillDryRunSerializer(serializers.Serializer[Any]):
         child=serializers.IntegerField(), help_text="Number of times that would be left out, by reason."
     )
     times = serializers.ListField(
-        child=serializers.DateTimeField(), help_text=f"The first times that would run, at most {TIMES_SHOWN}."
+        child=serializers.DateTimeField(),
+        help_text=f"The first times to run, at most {TIMES_SHOWN}.",
     )
-    last = serializers.DateTimeField(allow_null=True, help_text="The last time that would run.")
+    last = serializers.DateTimeField(allow_null=True, help_text="The last scheduled time to run.")
 
 
 class AcceptedBackfillSerializer(serializers.Serializer[Any]):
@@ -147,7 +148,7 @@ class BackfillsOfSchedule(ScheduleResource, mixins.ListModelMixin, Resource):
         responses={200: BackfillDryRunSerializer, **accepted(AcceptedBackfillSerializer)},
     )
     def create(self, request: Request, schedule_id: str) -> Response:
-        """Start a backfill, which runs a schedule for the times of a past range.
+        """Start a backfill, which runs a schedule for a past range.
 
         With `dry_run`, nothing is started, and the response (200) contains the times that would run.
         """

@@ -144,7 +144,7 @@ class ScheduleStateSerializer(serializers.Serializer[Any]):
     time_zone = serializers.CharField(source="zone.key")
     next_run_at = serializers.DateTimeField(allow_null=True)
     is_overdue = serializers.SerializerMethodField(
-        help_text="Whether a time has passed that no scheduler has processed."
+        help_text="Whether a scheduled time has passed that no scheduler has processed."
     )
     spec_error = serializers.CharField(allow_blank=True, help_text="Why the spec is invalid, if it is.")
     pause = serializers.SerializerMethodField()

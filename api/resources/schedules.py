@@ -60,7 +60,8 @@ class ScheduleFilters(Filters):
         choices=[(name, name) for name in ("completed", "failed", "cancelled")]
     )
     is_overdue = FlagFilter(
-        method="overdue", help_text="Whether a time has passed that no scheduler has processed."
+        method="overdue",
+        help_text="Whether a scheduled time has passed that no scheduler has processed.",
     )
     is_paused_by_failures = FlagFilter(
         method="paused_by_failures", help_text="Whether the schedule paused itself after failures."
@@ -131,7 +132,7 @@ class UnskipOptions(Strict[Any]):
 
 
 class SkippedTimeSerializer(serializers.Serializer[Any]):
-    at = serializers.DateTimeField(help_text="The time that is skipped, or no longer skipped.")
+    at = serializers.DateTimeField(help_text="The scheduled time that is skipped, or no longer skipped.")
     token = serializers.IntegerField(help_text="The new version of the schedule.")
 
 

@@ -45,7 +45,7 @@ def web() -> Iterator[Finding]:
             severity, "web", "JIM_DEBUG is on: error pages show internals, and memory use grows.", remedy
         )
     if public and "*" not in public and settings.JIM_HTTPS and not settings.DEBUG:
-        yield ok("web", f"JIM is public as {', '.join(public)}, behind TLS.")
+        yield ok("web", f"JIM can be reached at {', '.join(public)}, over HTTPS.")
 
 
 def administrator() -> Iterator[Finding]:

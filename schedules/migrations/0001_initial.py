@@ -44,11 +44,14 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("skip", "Skip: do not start while another execution runs"),
-                            ("buffer_one", "Buffer one: the latest time waits for the running execution"),
-                            ("buffer_all", "Buffer all: every time waits for its turn"),
+                            (
+                                "buffer_one",
+                                "Buffer one: only the latest run that is due waits for the running execution",
+                            ),
+                            ("buffer_all", "Buffer all: every run that is due waits for its turn"),
                             (
                                 "cancel_other",
-                                "Cancel other: cancel the running execution, then start the latest time",
+                                "Cancel other: cancel the running execution, then start the latest run",
                             ),
                             (
                                 "terminate_other",
@@ -237,11 +240,14 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("skip", "Skip: do not start while another execution runs"),
-                            ("buffer_one", "Buffer one: the latest time waits for the running execution"),
-                            ("buffer_all", "Buffer all: every time waits for its turn"),
+                            (
+                                "buffer_one",
+                                "Buffer one: only the latest run that is due waits for the running execution",
+                            ),
+                            ("buffer_all", "Buffer all: every run that is due waits for its turn"),
                             (
                                 "cancel_other",
-                                "Cancel other: cancel the running execution, then start the latest time",
+                                "Cancel other: cancel the running execution, then start the latest run",
                             ),
                             (
                                 "terminate_other",
@@ -764,11 +770,14 @@ class Migration(migrations.Migration):
                         blank=True,
                         choices=[
                             ("skip", "Skip: do not start while another execution runs"),
-                            ("buffer_one", "Buffer one: the latest time waits for the running execution"),
-                            ("buffer_all", "Buffer all: every time waits for its turn"),
+                            (
+                                "buffer_one",
+                                "Buffer one: only the latest run that is due waits for the running execution",
+                            ),
+                            ("buffer_all", "Buffer all: every run that is due waits for its turn"),
                             (
                                 "cancel_other",
-                                "Cancel other: cancel the running execution, then start the latest time",
+                                "Cancel other: cancel the running execution, then start the latest run",
                             ),
                             (
                                 "terminate_other",

@@ -1,4 +1,4 @@
-"""Backfills: requests to run the times of a past range, which become occurrences slice by slice."""
+"""Backfills: requests to run a schedule for a past range, which become occurrences slice by slice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ class Survey:
             )
         if not self.chosen:
             why = listed([f"{count:,} {reason}" for reason, count in sorted(self.left_out.items())])
-            raise ValidationError({"which": f"None of {counted(self.total, 'time')} would start: {why}."})
+            raise ValidationError(
+                {"which": f"No run would start for {counted(self.total, 'scheduled time')}: {why}."}
+            )
 
 
 class Progress(NamedTuple):
@@ -93,7 +95,7 @@ class Progress(NamedTuple):
 
 
 class Backfill(models.Model):
-    """A request to run the times of a past range."""
+    """A request to run a schedule for a past range."""
 
     class Status(models.TextChoices):
         OPEN = "open"

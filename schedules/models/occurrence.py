@@ -28,9 +28,9 @@ MANY = 20
 
 class Overlap(models.TextChoices):
     SKIP = "skip", "Skip: do not start while another execution runs"
-    BUFFER_ONE = "buffer_one", "Buffer one: the latest time waits for the running execution"
-    BUFFER_ALL = "buffer_all", "Buffer all: every time waits for its turn"
-    CANCEL_OTHER = "cancel_other", "Cancel other: cancel the running execution, then start the latest time"
+    BUFFER_ONE = "buffer_one", "Buffer one: only the latest run that is due waits for the running execution"
+    BUFFER_ALL = "buffer_all", "Buffer all: every run that is due waits for its turn"
+    CANCEL_OTHER = "cancel_other", "Cancel other: cancel the running execution, then start the latest run"
     TERMINATE_OTHER = "terminate_other", "Terminate other: end the running execution at once, then start"
     ALLOW_ALL = "allow_all", "Allow all: start beside other executions"
 

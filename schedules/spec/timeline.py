@@ -96,7 +96,7 @@ class Timeline(NamedTuple):
         return next(self.swallowed(stretch), None) is not None
 
     def swallowed(self, stretch: Stretch) -> Iterator[int]:
-        """Yield the wall times of fixed rules in the gap before a stretch, except those that are excluded."""
+        """Yield the wall times of fixed rules that the clock skips before `stretch`, except excluded ones."""
         low, high = stretch.start + stretch.before, stretch.start + stretch.offset - 1
         for rule in self.rules:
             if isinstance(rule, OnTheClock) and not rule.each_pass:

@@ -521,7 +521,7 @@ def test_what_is_no_text_is_told(arguments: list[str], wrong: str) -> None:
 
 class TestTokens:
     def test_they_are_listed_and_revoked_by_how_they_begin(self) -> None:
-        assert said("token", "list") == ["No active tokens: “createtoken” creates one."]
+        assert said("token", "list") == ["No active tokens. Use “createtoken” to create one."]
         User.objects.create_user("ada")
         text = told("createtoken", "ada", "--name", "backup", "--scopes", "view,run")["token"]
         [facts] = told("token", "list")["tokens"]

@@ -164,7 +164,7 @@ class TestBackfill:
             ("start_at", "yesterday", "valid date/time"),
             ("end_at", "2998-01-01T00:00", "ends in the future"),
             ("end_at", "1980-01-01T00:00", "ends before it starts"),
-            ("which", "failed", "None of 21 times would start: 21 never executed"),
+            ("which", "failed", "No run would start for 21 scheduled times: 21 never executed"),
         ):
             response = client.post(url, RANGE | {field: answer})
             assert words in " ".join(response.context["form"].errors[field])

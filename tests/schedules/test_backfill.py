@@ -148,7 +148,13 @@ class TestAsk:
             (-2, -1, {"which": "some"}, "which", "'some' is not a valid choice"),
             (-2, -1, {"overlap": "never"}, "overlap", "'never' is not a valid choice"),
             (-0.9, -0.1, {}, "end_at", "no times in this range"),
-            (-3, -1, {"which": "failed"}, "which", "None of 3 times would start: 3 never executed."),
+            (
+                -3,
+                -1,
+                {"which": "failed"},
+                "which",
+                "No run would start for 3 scheduled times: 3 never executed.",
+            ),
             (-40_000_000, -1, {}, "start_at", "Choose a start in 1970 or later."),
             (
                 -90 * DAY - 1,

@@ -271,8 +271,8 @@ class TestStoredSchedule:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS, remaining=3)
         schedule.pause(initiator=SOMEBODY, now=NOW, note="disk is full", until=NOW + seconds(86_400))
         lines = said("Nightly", "--count", "1")
-        assert "Note: Runs left: 3. Later times will be skipped." in lines
-        assert "Note: The schedule is paused until 2026-11-17 03:00 UTC, so its times wait: disk" in lines
+        assert "Note: Runs left: 3. Later runs will be skipped." in lines
+        assert "Note: The schedule is paused until 2026-11-17 03:00 UTC, so its runs wait: disk" in lines
 
     @pytest.mark.parametrize(
         ("wanted", "words"),

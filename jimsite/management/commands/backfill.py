@@ -16,8 +16,8 @@ TIMES_SHOWN = 10
 
 class Command(JimCommand):
     help = (
-        "Run a schedule for the times of a past range, with its current definition. The schedule's regular "
-        "times start before those of a backfill."
+        "Run a schedule for a past range, with its current definition. Regular runs that are due start "
+        "before the runs of a backfill."
     )
 
     def ask(self, parser: CommandParser) -> None:
@@ -35,7 +35,7 @@ class Command(JimCommand):
         )
         overlap(parser, f"{USUAL_OVERLAP}, one after the other")
         parser.add_argument(
-            "--dry-run", action="store_true", help="show which times would start without starting them"
+            "--dry-run", action="store_true", help="show which runs would start, without starting them"
         )
 
     def run(self, options: dict[str, Any]) -> None:

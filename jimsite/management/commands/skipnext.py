@@ -10,12 +10,12 @@ from schedules.models import Schedule
 
 
 class Command(JimCommand):
-    help = "Skip the next automatic time of a schedule. Run the command again to skip the one after it."
+    help = "Skip the next automatic run of a schedule. Run the command again to skip the one after it."
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
         parser.add_argument(
-            "--undo", default="", metavar="TIME", help="do not skip this time: 2026-12-01T09:00"
+            "--undo", default="", metavar="TIME", help="do not skip the run at this time: 2026-12-01T09:00"
         )
 
     def run(self, options: dict[str, Any]) -> None:

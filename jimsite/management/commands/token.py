@@ -42,7 +42,7 @@ class Command(VerbsCommand):
 
     def _show(self, rows: Sequence[ApiToken], now: datetime) -> None:
         if not rows:
-            self.say("No active tokens: “createtoken” creates one.")
+            self.say("No active tokens. Use “createtoken” to create one.")
             return
         states = [row.state(now) for row in rows]
         self.columns(

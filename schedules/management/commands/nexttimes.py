@@ -202,9 +202,9 @@ def _state(schedule: Schedule) -> list[str]:
     if schedule.is_paused:
         until = f" until {_clock(schedule.paused_until)} UTC" if schedule.paused_until else ""
         why = f": {schedule.pause_note}" if schedule.pause_note else "."
-        notes.append(f"The schedule is paused{until}, so its times wait{why}")
+        notes.append(f"The schedule is paused{until}, so its runs wait{why}")
     if schedule.remaining is not None:
-        notes.append(f"Runs left: {schedule.remaining:,}. Later times will be skipped.")
+        notes.append(f"Runs left: {schedule.remaining:,}. Later runs will be skipped.")
     return notes
 
 
