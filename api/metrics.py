@@ -113,7 +113,7 @@ class MetricsCollector(Collector):
         busy = WorkerTask.objects.processing().filter(worker__isnull=False)[:MOST_COUNTED].count()
         yield _number("jim_workers", "Live workers.", len(seats))
         yield _number("jim_worker_seats", "Seats of all live workers.", sum(seats))
-        yield _number("jim_worker_seats_busy", "Seats in which a task is running.", busy)
+        yield _number("jim_worker_seats_busy", "Worker seats that are running a task.", busy)
 
     def _executions(self) -> Iterator[Metric]:
         running = Execution.objects.in_progress()

@@ -84,7 +84,7 @@ def test_a_worker_runs_them() -> None:
     assert dict(Execution.objects.values_list("schedule_name", "status")) == dict.fromkeys(
         ["Nightly HR Sync", *names], "completed"
     )
-    assert OutputLine.objects.filter(text="Disks for Report, attempt 1:").exists()
+    assert OutputLine.objects.filter(text="Disk usage for Report, attempt 1:").exists()
 
 
 def performed(function: str, **kwargs: Any) -> tuple[Outcome, StepOutput]:

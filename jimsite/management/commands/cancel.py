@@ -16,7 +16,7 @@ class Command(JimCommand):
     help = (
         "Cancel executions and jobs. Running steps are asked to stop; of the remaining steps, only clean-up "
         "steps (run_if: always) still run. With --schedule, cancel all running executions of a schedule; its "
-        "next times are not affected."
+        "future runs are not affected."
     )
 
     def ask(self, parser: CommandParser) -> None:
