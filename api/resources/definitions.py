@@ -183,7 +183,9 @@ class ScheduleSummary(ScheduleFields):
 class UpcomingTimeSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     local = serializers.SerializerMethodField(help_text="The same time in the time zone of the schedule.")
-    due_at = serializers.DateTimeField(help_text="The earliest start of the run: its scheduled time plus jitter.")
+    due_at = serializers.DateTimeField(
+        help_text="The earliest start of the run: its scheduled time plus jitter."
+    )
     note = serializers.CharField(
         allow_blank=True, help_text="The effect of a daylight saving time change, if any."
     )

@@ -296,7 +296,7 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
         return self.accepted(body, url=reverse("api:topic-event-list", args=[self.topic.slug]))
 
     def _publications(self, read: dict[str, Any]) -> list[Publication]:
-        """Return the events to publish, or raise a validation error keyed by field (in a batch: by event number)."""
+        """Return the events to publish, or raise a validation error keyed by field (batch: by number)."""
         if "events" not in read:
             return [Publication.of(self.topic.slug, **read)]
         publications, errors = [], {}
