@@ -63,6 +63,8 @@ def test_while_it_claims(ledger: Path, make_fleet: Callable[..., Fleet]) -> None
         with frozen_at_a_lock(member, attempt):
             member.wait_until_ready()
         wait_until(WorkerTask.objects.processing().exists)
+        # The worker itself must also find its lease over when it goes on.
+        wait_until(lambda: clock.now() > member.worker.lease_until)
         fleet.bury_expired(member)
         wait_until(lambda: step_statuses(execution) == {"work": ["failed_with_error", "pending"]})
         member.thaw()

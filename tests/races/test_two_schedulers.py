@@ -168,9 +168,10 @@ def test_two_schedulers_and_an_office(
     SharedCalendar.objects.define("days off", [], initiator=SOMEBODY, now=now)
     for overlap in Overlap.values * 2:
         define(overlap)
-    worker = make_worker(now + timedelta(hours=1))  # it beats in time
+    worker = make_worker(now)
     for _ in range(ROUNDS[connection.vendor]):
         now += ROUND
+        assert worker.beat(now)
         meanwhile = [Random(dice.random()) for _ in range(2)]
         results = at_once(
             partial(tick, now),

@@ -257,18 +257,18 @@ class TestOtherTabs:
         assert '"function": "tests.work.result"' in text
         assert 'Result { "rows": 17 }' in text
         assert "Template" not in text
-        given = {"rows": "{{ steps.a.result.rows }}", "key": "{{ secrets.token }}"}
+        given = {"key": "{{ secrets.token }}", "rows": "{{ steps.a.result.rows }}"}
         Secret.objects.define("token", "canary-4711", initiator=SOMEBODY, now=NOW)
         execution = start(
             step("a", 0, "result", kwargs={"value": {"rows": 17}}), step("b", 1, kwargs={"value": given})
         )
         url = f"/executions/{execution.pk}?tab=data"
         early = text_of(client.get(url))
-        assert '{ "rows": "{{ steps.a.result.rows }}", "key": "•••" }' in early
+        assert '{ "key": "•••", "rows": "{{ steps.a.result.rows }}" }' in early
         assert "steps.a.result.rows : step “a” has not ended, so it has no result" in early
         run_until_idle()
         text = client.get(url).text
-        assert '{ "rows": 17, "key": "•••" }' in text_of(client.get(url))
+        assert '{ "key": "•••", "rows": 17 }' in text_of(client.get(url))
         assert "Template" in text
         assert "canary" not in text
         execution = start(step("a"))
