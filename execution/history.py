@@ -34,7 +34,7 @@ class Ran(NamedTuple):
     activity_id: int = 0
     deadline_at: datetime | None = None
     is_partial: bool = False
-    """Whether this is a retry that reused steps, so that its duration is not that of a whole run."""
+    """Whether this is a retry that reused steps. If so, its duration does not cover the whole run."""
 
     @property
     def duration(self) -> timedelta | None:

@@ -84,7 +84,7 @@ def after_drain(budget: Budget, *, now: datetime) -> Next:
 def delay(failures: int, budget: Budget) -> timedelta:
     """Return the delay before the next attempt: by default 10, 20, 40 s and so on, up to ten minutes.
 
-    If the first delay is longer than the cap, that delay always applies.
+    If the first delay exceeds the cap, every attempt uses the first delay.
     """
     cap = max(budget.retry_cap_seconds, budget.retry_seconds)
     # The exponent is bounded so that the power fits into a float; the cap is reached long before.

@@ -173,7 +173,7 @@ def _pause(schedule: Schedule) -> Pause:
 
 
 def _waiting(schedule: Schedule) -> dict[int | None, int]:
-    """Return the number of pending occurrences by backfill id, or by None for those without a backfill."""
+    """Return the number of pending occurrences for each backfill id; None stands for no backfill."""
     pending = schedule.occurrences.pending().order_by()
     return dict(pending.values_list("backfill").annotate(Count("pk")))
 

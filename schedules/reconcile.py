@@ -80,7 +80,7 @@ def reconcile(
     paused: bool = False,
     along: Along = iter,
 ) -> Outcome:
-    """Apply the entries of files, all or none, and return the outcome; a dry run is rolled back.
+    """Apply the entries of files, all or nothing, and return the outcome; a dry run is rolled back.
 
     With `paused`, new schedules start paused. `along` goes through the changes, for example to show progress.
     """

@@ -8,7 +8,6 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Lower
 
 from .models import Schedule, ScheduleQuerySet, Tag
-from .models.schedule_queryset import PAUSED_BY_ITSELF
 
 OPEN = ~Q(status="closed")
 # Closed schedules are shown only on request.
@@ -47,9 +46,8 @@ def select(
 def troubled(now: datetime) -> ScheduleQuerySet:
     """Select schedules that need attention: broken, overdue, paused after failures, or failing."""
     is_overdue = Q(pk__in=Schedule.objects.overdue(now).values("pk"))
-    by_itself = Q(status="paused", pause_note__startswith=PAUSED_BY_ITSELF)
-    failing = Q(failures_in_a_row__gt=0, status="active")
-    return Schedule.objects.filter(OPEN & (~Q(spec_error="") | is_overdue | by_itself | failing))
+    is_failing = Q(failures_in_a_row__gt=0, status="active") | Q(is_paused_by_failures=True)
+    return Schedule.objects.filter(OPEN & (~Q(spec_error="") | is_overdue | is_failing))
 
 
 def tags_in_use(*, most: int) -> list[str]:

@@ -132,7 +132,7 @@ class _Question:
             return limits
         if self.schedule.spec_error and self._is_ahead_of_the_cursor:
             broken = self.schedule.spec_error.rstrip(".")
-            return f"The spec is invalid, so the schedule does not run until it is edited: {broken}."
+            return f"The spec is invalid: {broken}. The schedule does not run until you correct it."
         try:
             verdict = self.spec.explain(self.at)
         except SpecError as error:

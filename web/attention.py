@@ -62,7 +62,7 @@ def _schedule(schedule: Any, now: datetime) -> Concern:
     if schedule.spec_error:
         url = reverse("web:schedule-edit", args=[schedule.pk])
         return Concern("broken", schedule, _first_line(schedule.spec_error), None, "Edit", url)
-    if schedule.is_paused_by_itself:
+    if schedule.is_paused_by_failures:
         words = _first_line(schedule.pause_note)
         url = schedule.get_absolute_url()
         return Concern("paused", schedule, words, schedule.paused_at, "Resume", url, "resume", schedule)

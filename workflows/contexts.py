@@ -77,7 +77,7 @@ class PublishingContext(PhaseContext):
         self.publications: list[Publication] = []
 
     def publish(self, topic: str, message_id: str, payload: Any = None, *, title: str = "") -> None:
-        """Add an event, which is published when the run commits."""
+        """Add an event to be published when the run commits."""
         if topic not in self._run.handler.publishes:
             declared = ", ".join(self._run.handler.publishes) or "none"
             raise PhaseError(

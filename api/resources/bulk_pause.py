@@ -53,7 +53,7 @@ class ResumeAllOptions(TagSelection, ResumeOptions):
 class PauseAllResultSerializer(serializers.Serializer[Any]):
     paused = serializers.IntegerField(help_text="Number of schedules that this request paused.")
     left = serializers.IntegerField(
-        help_text="Number of schedules that were already paused and were not changed."
+        help_text="Number of schedules left unchanged because they were already paused."
     )
 
 

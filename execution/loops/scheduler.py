@@ -224,7 +224,7 @@ class SchedulerLoop:
         return time.monotonic() - self.ticked < settings.JIM_LEASE_SECONDS
 
     def _sleep(self) -> bool:
-        """Sleep until the database has changed or a tick is certainly due; return True for a change."""
+        """Sleep until the database changes or the next tick is due; return True for a change."""
         # Counted from the last tick, so that rows that have become due since then are not missed.
         due, now = next_due(self.ticked_at), clock.now()
         tick_at = self.recovered + self.recovers_after

@@ -73,10 +73,10 @@ class Planned(NamedTuple):
 
 
 def add(planned: Iterable[Planned], *, now: datetime) -> None:
-    """Add tasks and the activities of their first attempts, all or none, and wake the workers.
+    """Add tasks and the activities of their first attempts, all or nothing, and wake the workers.
 
     While PostgreSQL writes one batch, the next is built. On SQLite, all tasks are built before the first is
-    written, to hold its only write lock briefly.
+    written, so that the only write lock is held only briefly.
     """
     every = iter(planned if connection.vendor == "postgresql" else list(planned))
     some = list(islice(every, AT_ONCE))

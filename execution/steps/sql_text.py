@@ -241,7 +241,10 @@ class _Draft:
             self._count_block(word)
 
     def _count_block(self, word: str) -> None:
-        """Count the open blocks of a routine (BEGIN ATOMIC … END), and CASE, which has an END of its own."""
+        """Count the open blocks of a routine (BEGIN ATOMIC … END).
+
+        CASE counts too, because it also ends with END.
+        """
         if word == "BEGIN" or (word == "CASE" and self.blocks):
             self.blocks += 1
         elif word == "END":

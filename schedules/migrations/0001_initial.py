@@ -168,6 +168,7 @@ class Migration(migrations.Migration):
                         max_length=200,
                     ),
                 ),
+                ("is_paused_by_failures", models.BooleanField(default=False, editable=False)),
                 ("is_paused_together", models.BooleanField(default=False, editable=False)),
                 (
                     "paused_tags",

@@ -28,7 +28,7 @@ from .definition import MOST_OUTCOMES
 from .labels import Tag, clean_tags
 from .occurrence import Occurrence, named_time, notice_missed
 from .refusals import Conflict, Refused
-from .schedule_queryset import PAUSED_BY_ITSELF, ScheduleQuerySet
+from .schedule_queryset import ScheduleQuerySet
 from .shared_calendar import SharedCalendar
 from .step import Step, check_steps, made_of, unheard_events
 from .template import TaskTemplate, as_they_run, same_json
@@ -47,6 +47,7 @@ class Schedule(Timetable):
     pause_note = models.CharField(max_length=LONGEST_NOTE, blank=True, editable=False)
     paused_at = models.DateTimeField(null=True, editable=False)
     paused_until = models.DateTimeField(null=True, editable=False)
+    is_paused_by_failures = models.BooleanField(default=False, editable=False)
     is_paused_together = models.BooleanField(default=False, editable=False)
     paused_tags = models.JSONField(
         default=list,
@@ -104,10 +105,6 @@ class Schedule(Timetable):
     def pause_in_words(self) -> str:
         until = f" until {exact(self.paused_until, self.zone)}" if self.paused_until else ""
         return f"paused{until}{f' ({self.pause_note})' if self.pause_note else ''}"
-
-    @property
-    def is_paused_by_itself(self) -> bool:
-        return self.is_paused and self.pause_note.startswith(PAUSED_BY_ITSELF)
 
     @property
     def success_rate(self) -> float | None:
@@ -207,6 +204,7 @@ class Schedule(Timetable):
         now: datetime,
         note: str = "",
         until: datetime | None = None,
+        by_failures: bool = False,
         together: bool = False,
         tags: Sequence[str] = (),
         token: int | None = None,
@@ -218,7 +216,9 @@ class Schedule(Timetable):
             self._take(token)
             if together and self.is_paused:
                 raise Refused(f"“{self}” is already {self.pause_in_words}. Nothing was changed.")
-            self._set_paused(now, note=note, until=until, together=together, tags=tags)
+            self._set_paused(
+                now, note=note, until=until, by_failures=by_failures, together=together, tags=tags
+            )
             self.occurrences.suspend()
             self._save_moved()
             details = {"until": named_time(until)} if until else None
@@ -254,7 +254,8 @@ class Schedule(Timetable):
             else:
                 self._miss_or_keep(now)
             self.status, self.paused_at, self.paused_until = self.Status.ACTIVE, None, None
-            self.pause_note, self.is_paused_together, self.paused_tags = "", False, []
+            self.pause_note, self.is_paused_by_failures = "", False
+            self.is_paused_together, self.paused_tags = False, []
             self.occurrences.release()
             self._save_moved()
             if self.topics:
@@ -294,13 +295,13 @@ class Schedule(Timetable):
     def failing_note(self) -> str:
         among = f"{self.failures_recently} of the last {min(self.failures_among, len(self.recent_outcomes))}"
         counted = "The last execution" if self.failures_among == 1 else f"{among} executions"
-        return f"{PAUSED_BY_ITSELF} {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
+        return f"Paused by itself. {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
 
     def pause_over_failures(self, note: str, *, now: datetime) -> bool:
         """Pause the schedule after too many failures; return False if it is not active."""
         if self.status != self.Status.ACTIVE:
             return False
-        self.pause(initiator=Initiator.system("pause on failure"), now=now, note=note)
+        self.pause(initiator=Initiator.system("pause on failure"), now=now, note=note, by_failures=True)
         return True
 
     def _miss_or_keep(self, now: datetime) -> None:
@@ -346,6 +347,7 @@ class Schedule(Timetable):
             for backfill in self.backfills.open():
                 backfill.cancel(initiator=initiator, now=now, reason="The schedule was closed.")
             self.status, self.next_run_at, self.paused_until = self.Status.CLOSED, None, None
+            self.is_paused_by_failures = False
             self._save_moved()
             if self.topics:
                 self._follow_topics(now)
@@ -414,6 +416,7 @@ class Schedule(Timetable):
         *,
         note: str = "",
         until: datetime | None = None,
+        by_failures: bool = False,
         together: bool = False,
         tags: Sequence[str] = (),
     ) -> None:
@@ -421,6 +424,7 @@ class Schedule(Timetable):
             raise ValidationError({"note": f"A note can be at most {LONGEST_NOTE:,} characters long."})
         self.status, self.paused_at = self.Status.PAUSED, now
         self.pause_note, self.paused_until = clean_text(note), until
+        self.is_paused_by_failures = by_failures
         self.is_paused_together, self.paused_tags = together, clean_tags(list(tags))
 
     def _save_moved(self) -> None:

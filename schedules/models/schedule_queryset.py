@@ -30,7 +30,6 @@ from .template import TaskTemplate, as_they_run
 if TYPE_CHECKING:
     from .schedule import Schedule
 
-PAUSED_BY_ITSELF = "Paused by itself."
 # The settings of a transaction that locks schedules. It waits at most a second for each lock. Its query plans
 # use only indexes, because PostgreSQL can keep a plan while tables grow.
 SETTINGS = {"lock_timeout": "1s", "enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
@@ -54,7 +53,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
 
     def paused_by_failures(self) -> ScheduleQuerySet:
-        return self.filter(status=self.model.Status.PAUSED, pause_note__startswith=PAUSED_BY_ITSELF)
+        return self.filter(is_paused_by_failures=True)
 
     def notice_overdue(self, *, now: datetime, limit: int) -> int:
         """Send an event about each overdue time that has not been reported; return how many times there were.

@@ -169,7 +169,7 @@ def make_some() -> dict[str, Schedule]:
     made = {name: make_schedule(name=f"The {name} one", spec=DAILY) for name in names}
     made["tagged"].edit(token=1, changes={"tags": ["a", "b"]}, initiator=SOMEBODY, now=NOW)
     made["paused"].pause(initiator=SOMEBODY, now=NOW)
-    made["failing"].pause(initiator=SOMEBODY, now=NOW, note="Paused by itself. The last execution failed: x")
+    assert made["failing"].pause_over_failures("The last execution failed: x", now=NOW)
     made["closed"].close(initiator=SOMEBODY, now=NOW)
     Schedule.objects.filter(pk=made["failing"].pk).update(last_outcome="failed")
     Schedule.objects.exclude(pk=made["overdue"].pk).update(next_run_at=None)

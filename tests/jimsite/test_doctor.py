@@ -95,7 +95,7 @@ def lose_tasks() -> None:
     WorkerTask.objects.filter(execution=execution).delete()
 
 
-FAILED = {"status": "paused", "pause_note": "Paused by itself. It failed: x"}
+FAILED = {"status": "paused", "is_paused_by_failures": True}
 
 
 def nightly(**fields: Any) -> None:

@@ -379,7 +379,8 @@ class TestNoRecordOfIt:
         generate(hours(1))
         for hour in (1, 5):
             said = why(schedule, hours(hour), now=hours(2))
-            assert said.startswith("The spec is invalid, so the schedule does not run until")
+            assert said.startswith("The spec is invalid: ")
+            assert said.endswith(" The schedule does not run until you correct it.")
         edit(schedule, now=hours(3), spec=HOURLY)
         assert why(schedule, hours(1), now=hours(3)) == (
             "This is one of the schedule's times, but it was not recorded: the spec was invalid then, "

@@ -17,7 +17,7 @@ CALENDARS = Target(
 
 
 class Command(VerbsCommand):
-    help = "List and delete shared calendars; “importschedules” creates and changes them."
+    help = "List and delete shared calendars. To create or change calendars, use “importschedules”."
 
     def verbs(self) -> Iterator[Verb]:
         yield Verb("list", "List the shared calendars.", self.list_all)

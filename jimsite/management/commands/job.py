@@ -36,7 +36,7 @@ class Command(VerbsCommand, FollowingCommand):
 
     def verbs(self) -> Iterator[Verb]:
         yield Verb("run", "Queue one job by its step type or from a template.", self.queue_one, _ask_job)
-        yield Verb("batch", "Queue several jobs from a file, all or none.", self.queue_batch, _ask_jobs)
+        yield Verb("batch", "Queue several jobs from a file, all or nothing.", self.queue_batch, _ask_jobs)
         yield Verb(
             "group",
             "Start a group of steps from a file: in order, in parallel, or by their indexes.",

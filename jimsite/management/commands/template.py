@@ -20,8 +20,8 @@ def template_called(text: str) -> TaskTemplate:
 
 class Command(VerbsCommand):
     help = (
-        "List, archive and restore step templates. “importschedules” creates and changes them, "
-        "“job run --template” queues a job from one."
+        "List, archive and restore step templates. To create or change templates, use “importschedules”; "
+        "to queue a job from one, use “job run --template”."
     )
 
     def verbs(self) -> Iterator[Verb]:
