@@ -296,7 +296,9 @@ class Activity(models.Model):
     )
     task_key = models.UUIDField(null=True, blank=True)
     attempt = models.PositiveIntegerField(default=1)
-    step_index = models.PositiveIntegerField(null=True, blank=True, help_text="The group of the step.")
+    step_index = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The group that the step belongs to."
+    )
     line = models.PositiveIntegerField(null=True, blank=True, help_text="The step's place in the plan.")
     worker_id = models.UUIDField(null=True, blank=True)
     created_at = models.DateTimeField()

@@ -121,7 +121,7 @@ def _scheduler(now: datetime) -> Check:
     ago = span(max(now, tick.last_run_at) - tick.last_run_at)
     if not is_ticking(tick, now=now):
         return Check(False, f"No scheduler has run for {ago}. Start “manage.py runscheduler”.")
-    return Check(True, f"A scheduler ran {ago} ago.")
+    return Check(True, f"A scheduler last ran {ago} ago.")
 
 
 def _workers(now: datetime) -> Check:

@@ -49,7 +49,9 @@ class Migration(migrations.Migration):
                 ("attempt", models.PositiveIntegerField(default=1)),
                 (
                     "step_index",
-                    models.PositiveIntegerField(blank=True, help_text="The group of the step.", null=True),
+                    models.PositiveIntegerField(
+                        blank=True, help_text="The group that the step belongs to.", null=True
+                    ),
                 ),
                 (
                     "line",

@@ -32,7 +32,7 @@ USUAL_TIMES = 10
 COUNT = OpenApiParameter(
     "count",
     {"type": "integer", "minimum": 1, "maximum": MOST_TIMES, "default": USUAL_TIMES},
-    description="Number of times to return.",
+    description="How many run times to return.",
 )
 AT = OpenApiParameter(
     "at",
@@ -50,7 +50,7 @@ AT = OpenApiParameter(
 class SpecPreview(Strict[Any]):
     spec = SpecField()
     count = serializers.IntegerField(
-        min_value=1, max_value=MOST_TIMES, required=False, help_text="Number of times to return."
+        min_value=1, max_value=MOST_TIMES, required=False, help_text="How many run times to return."
     )
     name = serializers.CharField(
         max_length=200,

@@ -293,7 +293,7 @@ class Tasks(ListedResource):
         return accept_task(self, job.key)
 
     def _raise_for_job(self, jobs: list[dict[str, Any]]) -> None:
-        """Raise the errors of the first invalid job, if any, by the position of the job in the list."""
+        """Raise the errors of the first invalid job, if any, keyed by its position in the list."""
         if wrong := first_wrong(jobs, initiator=self.by, now=self.now):
             number, error = wrong
             raise serializers.ValidationError({"jobs": {str(number): errors_by_field(error)}}) from error

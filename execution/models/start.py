@@ -198,7 +198,7 @@ class Start:
         return "reused" in line or is_late_alert
 
     def ended(self, root_id: int, now: datetime) -> Iterator[Activity]:
-        """Build the activities of lines that do not have to run, so that each plan line has an activity."""
+        """Build ended activities for lines that do not have to run, so that each line has an activity."""
         for line in filter(self._is_over, self.lines):
             planned = Planned(line, self.initiator, root_id=root_id)
             before = (self.reused or {}).get(line["line"])

@@ -60,7 +60,7 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
         return calendar
 
     def named_in(self, spec: object) -> dict[str, Any]:
-        """Return the exclusions of the calendars that a spec names, by name; ignore unknown calendars."""
+        """Return the exclusions of the calendars that a spec names, keyed by name; ignore unknown ones."""
         names = names_in(spec)
         return dict(self.filter(name__in=names).values_list("name", "excluded")) if names else {}
 

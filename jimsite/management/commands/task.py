@@ -23,7 +23,7 @@ class Command(VerbsCommand):
         yield from self.operations_of(WorkerTask, TASKS, but=["cancel"])
         yield Verb(
             "reorder",
-            "Move tasks to the front of their pool and priority, in the given order.",
+            "Move tasks to the front of the queue within their pool and priority, in the given order.",
             self.reorder,
             _ask_order,
         )
