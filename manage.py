@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def refuse(error: ImproperlyConfigured) -> int:
-    """Print one line that names the wrong setting, without a traceback."""
+    """Print which setting is wrong, without a traceback, and return the exit code."""
     print(f"{sys.argv[0]}: {error}", file=sys.stderr)
     return 2
 

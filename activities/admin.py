@@ -185,7 +185,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
 
 
 def type_in_words(target_type: str) -> str:
-    """Return the display name of a target type; step types are returned unchanged."""
+    """Return the display name of a target type. A step type, such as `http`, is returned unchanged."""
     return _row_names().get(target_type, target_type)
 
 

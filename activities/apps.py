@@ -17,7 +17,7 @@ class ActivitiesConfig(AppConfig):
 
 
 def _insert_in_one_statement(connection: Any, **_: object) -> None:
-    """Raise Django's limit of 999 variables per statement to SQLite's, so that fewer inserts are split."""
+    """Raise Django's limit of 999 variables per statement to SQLite's limit, so fewer inserts are split."""
     if connection.vendor == "sqlite":
         limit = connection.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
         connection.features.max_query_params = limit

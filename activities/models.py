@@ -53,7 +53,7 @@ _OPEN = "t.status IN ('pending', 'in_progress')"
 
 class ActivityQuerySet(models.QuerySet["Activity"]):
     def seen_by(self, may: Callable[[str], bool]) -> ActivityQuerySet:
-        """Leave out activities that the reader may not see; `may` checks a permission of the reader."""
+        """Exclude activities that the reader may not see. `may` says whether the reader has a permission."""
         hidden = sorted(kind for kind, permission in RESTRICTED.items() if not may(permission))
         return self.exclude(target_type__in=hidden) if hidden else self
 
@@ -78,13 +78,13 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def unbegin(self, ids: Sequence[int]) -> int:
-        """Make attempts pending again if they were claimed but their step never started."""
+        """Set attempts that were claimed, but whose step never started, back to pending."""
         return self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS).update(
             status=Activity.Status.PENDING, worker_id=None, executed_at=None
         )
 
     def put_off(self, rows: Sequence[tuple[int, datetime, str]]) -> set[int]:
-        """Make attempts that continue later pending again; return the ids of their activities.
+        """Set running attempts that will continue later back to pending; return their activity ids.
 
         Each row is (activity id, time at which the attempt began, message).
         """
@@ -96,7 +96,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def finish(self, endings: Sequence[Ending]) -> set[int]:
-        """Finish each activity that is still open, and return the ids of these activities.
+        """Finish the activities of `endings` that are still open, and return their ids.
 
         A finished activity never changes again.
         """
@@ -114,7 +114,8 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     ) -> list[Sequence[Any]]:
         """Finish the activities that the statement `fence` returns, in one statement (PostgreSQL only).
 
-        The first column of `fence` is the id of the activity. Return the rows of `fence` without this column.
+        `params` are the parameters of `fence`, whose first column must be the id of the activity. Return the
+        rows of `fence` without this column.
         """
         found = update_those(
             Activity,
@@ -137,12 +138,12 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def hold(self, ids: Iterable[int], *, worker_id: UUID) -> None:
-        """Lock the attempts that the worker still runs, so that they do not end during the transaction."""
+        """Lock the attempts that the worker still runs, so that none of them ends during the transaction."""
         mine = self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS, worker_id=worker_id)
         list(mine.lock().values_list("pk"))
 
     def tell_progress(self, rows: Sequence[tuple[int, int, int | None, str]], *, worker_id: UUID) -> set[int]:
-        """Store the progress of running attempts; return the ids of those that the worker still runs.
+        """Store the progress of the attempts that the worker still runs, and return their activity ids.
 
         Each row is (activity id, done, total, message).
         """
@@ -155,7 +156,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def close(self, *, status: str, message: str, now: datetime) -> int:
-        """End all open activities of this queryset in the same way, and return their number.
+        """End the open activities of this queryset with this status and message, and return their number.
 
         The caller must make sure that no other process writes to these activities.
         """
@@ -165,7 +166,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def close_lines(
         self, lines: Sequence[tuple[int, int]], *, status: str, message: str, now: datetime
     ) -> int:
-        """End the open activities of lines of plans, and return their number.
+        """End the open activities of these lines of plans, and return the number of activities.
 
         Each line is (id of the execution's activity, number of the line in the plan).
         """
@@ -237,7 +238,7 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         return self.exclude(operation=Activity.RUN)
 
     def prune_single(self, *, before: datetime, limit: int) -> int:
-        """Delete all attempts of single jobs whose last attempt is old.
+        """Delete all attempts of at most `limit` single jobs whose last attempt ended before `before`.
 
         The attempts of a job are deleted together, because the first attempt keeps the job's idempotency key
         in use.
@@ -297,9 +298,11 @@ class Activity(models.Model):
     task_key = models.UUIDField(null=True, blank=True)
     attempt = models.PositiveIntegerField(default=1)
     step_index = models.PositiveIntegerField(
-        null=True, blank=True, help_text="The group that the step belongs to."
+        null=True, blank=True, help_text="The number of the group of steps that the step belongs to."
     )
-    line = models.PositiveIntegerField(null=True, blank=True, help_text="The step's place in the plan.")
+    line = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The step's position in the plan, starting at 0."
+    )
     worker_id = models.UUIDField(null=True, blank=True)
     created_at = models.DateTimeField()
     executed_at = models.DateTimeField(null=True, blank=True)
@@ -371,7 +374,7 @@ class Activity(models.Model):
 
     @property
     def finality(self) -> str:
-        """Return a sentence if the step failed permanently, else an empty string."""
+        """Return a sentence that says that the step failed permanently, or an empty string if it did not."""
         if not self.permanently_failed:
             return ""
         if self.attempt == 1:
@@ -396,10 +399,10 @@ class Activity(models.Model):
 
 
 class AttemptOutputQuerySet(models.QuerySet[Any]):
-    """Output and items of running attempts, stored only while their worker still runs them."""
+    """Output or items of attempts. A worker can add them only while it runs the attempt."""
 
     def append(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, worker_id: UUID) -> set[int]:
-        """Insert rows whose first value is an activity id; return the ids for which rows were inserted."""
+        """Insert rows, each of which begins with an activity id; return the activity ids that got rows."""
         written = insert_each(
             self.model,
             ("activity", *fields),

@@ -22,7 +22,7 @@ listening: list[str] = []
 
 
 def listener_condition() -> str:
-    """Return the SQL condition that any app listens, so that a statement can check this while it writes."""
+    """Return an SQL condition that is true if any app listens; a statement that writes can include it."""
     return f"({' OR '.join(listening) or 'FALSE'})"
 
 

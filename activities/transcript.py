@@ -19,7 +19,7 @@ STREAMS = ("stdout", "stderr", "log")
 
 
 def with_last_lines(attempts: ActivityQuerySet) -> Any:
-    """Add `last_line`, the number of the last output line, with one index probe per attempt."""
+    """Add to each attempt `last_line`, the number of its last output line, by one index probe each."""
     last = OutputLine.objects.filter(activity=OuterRef("pk")).order_by("-number").values("number")[:1]
     return attempts.annotate(last_line=Subquery(last))
 
@@ -40,9 +40,10 @@ class Transcript:
         return cls(with_output[-MOST_ATTEMPTS:], stream, text)
 
     def lines(self, *, after: Mapping[int, int] | None = None, to: int | None = None) -> list[OutputLine]:
-        """Return the last MOST_LINES lines in the order of time.
+        """Return the last MOST_LINES lines, oldest first.
 
-        `after` has the number of the last known line by attempt id. `to` is the highest number to return.
+        `after` has, for each attempt id, the number of the last line that the reader has. `to` is the highest
+        line number to return.
         """
         wanted = Q()
         for attempt in self.attempts:
@@ -67,7 +68,7 @@ class Transcript:
 
     @property
     def cursor(self) -> str:
-        """Return how far each attempt was read, as “attempt.line-attempt.line”."""
+        """Return the last line of each attempt that was read, as “attempt.line-attempt.line”."""
         return "-".join(f"{attempt.pk}.{attempt.last_line}" for attempt in self.attempts)
 
     @property
@@ -77,7 +78,7 @@ class Transcript:
 
 
 def read_cursor(text: str) -> dict[int, int]:
-    """Return the number of the last known line by attempt id; malformed parts of the cursor are ignored."""
+    """Map the attempt ids in a cursor to the number of the last line read; ignore malformed parts."""
     known = {}
     for pair in text.split("-")[:MOST_ATTEMPTS]:
         attempt, _, number = pair.partition(".")

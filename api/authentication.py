@@ -19,7 +19,7 @@ from .models import ApiToken, FailedSignIn
 
 
 class TokenAuthentication(BaseAuthentication):
-    """Authentication with the header `Authorization: Bearer jim_…`."""
+    """Authentication with an API token in the `Authorization: Bearer jim_…` header."""
 
     keyword = "Bearer"
 
@@ -35,18 +35,18 @@ class TokenAuthentication(BaseAuthentication):
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the scheme for WWW-Authenticate. Without it, DRF would respond with 403 instead of 401."""
+        """Return the WWW-Authenticate header. Without this header, DRF would respond with 403, not 401."""
         return self.keyword
 
 
 def refuse(request: Request, now: datetime) -> NoReturn:
-    """Count an invalid token against the caller's address and refuse the request.
+    """Count an invalid token for the caller's IP address and refuse the request.
 
     Valid tokens are accepted even from a locked address, because several callers can share an address.
     """
     guess = Guess.at_token(request)
     if wait := FailedSignIn.objects.charge(guess, now=now):
-        detail = "Too many requests with invalid tokens from this address. Use a valid token."
+        detail = "Too many requests with invalid API tokens from this IP address. Use a valid token."
         raise Throttled(wait.total_seconds(), detail)
     FailedSignIn.objects.record(guess, now=now)
     raise AuthenticationFailed("The API token is invalid, expired or revoked. Create a new token.")
@@ -73,6 +73,6 @@ def initiator_of(request: Request | HttpRequest) -> Initiator:
 
 
 def principal_of(request: Request) -> str:
-    """Return the caller's id for rate limits and idempotency: the token if one was sent, else the user."""
+    """Return the id of the caller, a token or a user, for rate limits and idempotency keys."""
     token = request.auth
     return f"token:{token.pk}" if isinstance(token, ApiToken) else f"user:{request.user.pk}"

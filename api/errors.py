@@ -31,8 +31,8 @@ from .throttling import AnonymousThrottle
 logger = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
 CREDENTIALS_NEEDED = (
-    "Send the header “Authorization: Bearer jim_…” with an API token. Create one under Settings, or with "
-    "“manage.py createtoken”."
+    "Send an API token in the “Authorization: Bearer jim_…” header. Create a token on the page “API tokens”, "
+    "or with “manage.py createtoken”."
 )
 TITLES = {
     400: "Invalid request",
@@ -68,7 +68,8 @@ class Problem(exceptions.APIException):
 
 class FieldProblemSerializer(serializers.Serializer[Any]):
     field = serializers.CharField(
-        help_text="The path of the field, such as `steps.0.name`. Empty if the error concerns the whole body."
+        help_text="The path of the field, such as `steps.0.name`. Empty if the error concerns the whole "
+        "request."
     )
     code = serializers.CharField(help_text="The kind of error, such as `required` or `unique`.")
     detail = serializers.CharField(help_text="What is wrong with the field.")
@@ -76,18 +77,23 @@ class FieldProblemSerializer(serializers.Serializer[Any]):
 
 class ProblemSerializer(serializers.Serializer[Any]):
     type = serializers.CharField(
-        help_text="The kind of problem, for programs, such as `urn:jim:problem:invalid`."
+        help_text="An identifier for the kind of problem, such as `urn:jim:problem:invalid`. Programs can "
+        "rely on this identifier."
     )
-    title = serializers.CharField(help_text="The meaning of the status code.")
+    title = serializers.CharField(
+        help_text="A short description of the status code, such as `Permission denied`."
+    )
     status = serializers.IntegerField(help_text="The HTTP status code.")
-    detail = serializers.CharField(help_text="What went wrong, and what to do about it.")
+    detail = serializers.CharField(help_text="What went wrong, and what to do about the problem.")
     errors = FieldProblemSerializer(  # type: ignore[assignment]
-        many=True, required=False, help_text="The invalid fields, if the request is invalid (400)."
+        many=True,
+        required=False,
+        help_text="The errors in the fields of the request. Included only if the request is invalid (400).",
     )
 
 
 def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Return the response for an exception, or None if the exception is unexpected. DRF calls this."""
+    """Return the response for an exception that DRF caught, or None if the exception is unexpected."""
     known = refusal(context["request"], error) if isinstance(error, NotYours) else _known(error)
     if isinstance(known, exceptions.NotAuthenticated):
         known = _throttled(context) or known
@@ -99,7 +105,7 @@ def explain(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
 
 def _throttled(context: Mapping[str, Any]) -> exceptions.Throttled | None:
-    """Return an error if this address has sent too many requests without credentials, else None.
+    """Return an error if the IP address has sent too many requests without credentials, else None.
 
     DRF refuses requests without credentials before it checks the throttles of the view.
     """
@@ -117,7 +123,9 @@ def _known(error: Exception) -> exceptions.APIException | None:
         case exceptions.APIException():
             return error
         case Http404() | ObjectDoesNotExist():
-            return exceptions.NotFound("Not found. Check the URL; the object may have been deleted.")
+            return exceptions.NotFound(
+                "The object was not found. Check the URL. The object may have been deleted."
+            )
         case PermissionDenied():
             return exceptions.PermissionDenied(str(error) or None)
         case ValidationError():
@@ -134,7 +142,7 @@ def _known(error: Exception) -> exceptions.APIException | None:
         case IntegrityError():
             logger.warning("two requests conflicted: %s", error)
             detail = (
-                "Another request took this name or changed the same object at the same time. "
+                "At the same time, another request used this name or changed this object. "
                 "Reload the object or choose another name, then try again."
             )
             return Problem(detail, status_code=409, code="met")

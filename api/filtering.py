@@ -30,7 +30,7 @@ class _Flag(forms.Field):
     def to_python(self, value: Any) -> bool | None:
         if value in (None, "true", "false"):
             return None if value is None else value == "true"
-        raise Invalid("Use true or false.")
+        raise Invalid("Enter “true” or “false”.")
 
 
 class _Whole(forms.Field):
@@ -38,7 +38,7 @@ class _Whole(forms.Field):
         if value is None:
             return None
         if not re.fullmatch(r"-?[0-9]{1,18}", str(value)):
-            raise Invalid("Use a whole number.")
+            raise Invalid("Enter a whole number.")
         return int(value)
 
 
@@ -52,7 +52,7 @@ class _Moment(forms.Field):
         except SpecError as error:
             raise Invalid(error.message) from error
         if moment.tzinfo is None:
-            raise Invalid("Add the offset from UTC, as in 2026-12-01T09:00:00Z.")
+            raise Invalid("Add the UTC offset to the time, as in 2026-12-01T09:00:00Z.")
         return moment
 
 
@@ -87,13 +87,13 @@ class _Words(forms.Field):
 
 @extend_schema_field({"type": "array", "items": {"type": "string"}})
 class WordsFilter(plain.Filter):
-    """A filter that can be given several times."""
+    """A text filter that can be used several times in one request."""
 
     field_class = _Words
 
 
 class Filters(filters.FilterSet):
-    """The filters of a list. A value that cannot be read causes an error instead of an empty list."""
+    """The base class for the filters of a list. An invalid value causes an error, not an empty list."""
 
 
 class FilterBackend(filters.DjangoFilterBackend):
@@ -109,29 +109,32 @@ class FilterBackend(filters.DjangoFilterBackend):
 
 
 def _refuse_empty(request: Request, filterset: Any) -> None:
-    """Refuse filters without a value, which would otherwise be ignored. Text filters may be empty."""
+    """Refuse empty filters, because they would otherwise be ignored. Text filters may be empty."""
     given = {name for name, value in request.query_params.items() if not value}
     empty = [
         name for name in given & set(filterset.filters) if not isinstance(filterset.filters[name], TextFilter)
     ]
     if empty:
-        raise ValidationError(dict.fromkeys(sorted(empty), "Give a value, or leave the parameter out."))
+        raise ValidationError(dict.fromkeys(sorted(empty), "Enter a value or leave the parameter out."))
 
 
 def flag_of(request: Request, name: str) -> bool:
-    """Return the value of a parameter that is `true` or `false`. The default is false."""
+    """Return whether a query parameter is `true`. If the parameter is missing, return False."""
     text = request.query_params.get(name, "false")
     if text not in ("true", "false"):
-        raise ValidationError({name: "Use true or false."})
+        raise ValidationError({name: "Enter “true” or “false”."})
     return text == "true"
 
 
 def refuse_unknown(request: Request, known: Collection[str], *, many: Collection[str] = ()) -> None:
-    """Refuse unknown and repeated parameters, so that a misspelt filter cannot return the whole list."""
-    told = f"Unknown parameter. Known parameters: {', '.join(known) or 'none'}."
+    """Refuse unknown parameters, so that a misspelt filter cannot return the whole list.
+
+    Repeated parameters are also refused, unless they are in `many`.
+    """
+    told = f"Unknown parameter. Available parameters: {', '.join(known) or 'none'}."
     wrong = dict.fromkeys(sorted(set(request.query_params) - set(known)), told)
     for name, values in request.query_params.lists():
         if name in known and len(values) > 1 and name not in many:
-            wrong[name] = "Give this parameter only once."
+            wrong[name] = "Use this parameter only once."
     if wrong:
         raise ValidationError(wrong)

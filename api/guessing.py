@@ -46,7 +46,7 @@ class Kind(models.TextChoices):
 
 @dataclass(frozen=True)
 class Allowance:
-    """The number of wrong guesses that cause the first lock (`free`), and the length of the locks.
+    """How many wrong guesses cause the first lock (`free`), and how long the locks are.
 
     The first lock lasts `first`. Each further wrong guess doubles the length, up to `longest`.
     """
@@ -70,21 +70,21 @@ SHARED = (Kind.ADDRESS, Kind.ACCOUNT, Kind.TOKEN)
 
 
 def lock_of(kind: str, failures: int) -> timedelta:
-    """Return how long further guesses are refused after this many failures."""
+    """Return for how long further guesses are refused after this number of wrong guesses."""
     allowed = ALLOWANCES[Kind(kind)]
     over = failures - allowed.free
     return min(allowed.first * 2 ** min(over, 10), allowed.longest) if over >= 0 else timedelta(0)
 
 
 def is_recorded(kind: str, failures: int) -> bool:
-    """Return whether to record the failures: at the first lock, then each time their number has doubled."""
+    """Return whether to record wrong guesses: at the first lock, then whenever their number has doubled."""
     times, rest = divmod(failures, ALLOWANCES[Kind(kind)].free)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 
 
 @dataclass
 class Guess:
-    """A guess at the password of an account, or at a token if `account` is empty."""
+    """A guess at the password of an account or, if `account` is empty, at an API token."""
 
     address: str
     account: str = ""
@@ -106,7 +106,7 @@ class Guess:
         return sorted(rows, key=lambda row: row.subject)
 
     def known_browser(self) -> str:
-        """Return the cookie value for a browser that has signed in to this account."""
+        """Return a cookie value that marks the browser as one that has signed in to this account."""
         text = {"account": self.account, "browser": self.browser or get_random_string(16)}
         return signing.dumps(text, salt=BROWSER_SALT)
 
@@ -126,7 +126,7 @@ class Guess:
 
 class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
     def charge(self, guess: Guess, *, now: datetime) -> timedelta:
-        """Count a guess as wrong and return zero, or return how long to wait if guessing is locked.
+        """If guessing is locked, return how long to wait. Otherwise, count a wrong guess and return zero.
 
         If the guess turns out to be right, call `refund`. During a lock, a guess costs one query and writes
         nothing.
@@ -147,7 +147,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
         return timedelta(0)
 
     def refund(self, guess: Guess) -> None:
-        """Undo the count of a right guess: subtract it from the shared counters, and delete the others."""
+        """Undo the counting of a right guess: subtract 1 from shared counters, and delete the others."""
         with transaction.atomic():
             for row in guess.counted:
                 mine = self.filter(pk=row.pk)
@@ -172,7 +172,7 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
             row.record(user if row.account else None, now=now)
 
     def lift(self, *, username: str = "", address: str = "", initiator: Initiator, now: datetime) -> int:
-        """Delete the counters of an account or address, or all counters. Return how many locks this ended."""
+        """Delete the counters of an account or address, or all counters. Return how many locks ended."""
         rows = self.all()
         if username:
             rows = rows.filter(account=_digest("account", User.normalize_username(username)))
@@ -190,11 +190,15 @@ class FailedSignInQuerySet(models.QuerySet["FailedSignIn"]):
 
 
 class FailedSignIn(models.Model):
-    """A counter of wrong guesses for an account, address or browser. It stores no typed user names."""
+    """A counter of wrong guesses for an account, address or browser. User names are stored as digests."""
 
     kind = models.CharField(max_length=8, choices=Kind.choices)
     subject = models.CharField(max_length=64, unique=True)
-    account = models.CharField(max_length=64, blank=True, help_text="A digest of the user name.")
+    account = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="A digest of the user name. Empty if the counter is not for a single account.",
+    )
     address = models.CharField(max_length=45, blank=True)
     failures = models.PositiveIntegerField(default=0)
     first_at = models.DateTimeField()
@@ -223,7 +227,7 @@ class FailedSignIn(models.Model):
         self.locked_until = now + lock if lock else None
 
     def record(self, user: User | None, *, now: datetime) -> None:
-        who = f"“{user}”" if user else ("unknown accounts" if self.account else "any account")
+        who = f"“{user}”" if user else ("an unknown account" if self.account else "any account")
         what = "Unknown API tokens" if self.kind == Kind.TOKEN else f"Wrong passwords for {who}"
         message = (
             f"{what} from {self.address or 'any address'}: {self.failures:,} since {exact(self.first_at)}."
@@ -245,7 +249,7 @@ class FailedSignIn(models.Model):
 
 
 def address_of(request: Any) -> str:
-    """Return the client's address; X-Forwarded-For is trusted only for the configured number of proxies."""
+    """Return the client's address. X-Forwarded-For is trusted only for the configured number of proxies."""
     address = request.META.get("REMOTE_ADDR", "")
     forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
     if settings.JIM_PROXIES and forwarded[0]:

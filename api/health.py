@@ -35,7 +35,7 @@ class Check:
 
 class HealthCheckSerializer(serializers.Serializer[Any]):
     ok = serializers.BooleanField()
-    detail = serializers.CharField(help_text="What was found, and what to do if the check failed.")
+    detail = serializers.CharField(help_text="What the check found and, if the check failed, what to do.")
 
 
 class LivenessSerializer(serializers.Serializer[Any]):
@@ -48,7 +48,7 @@ class ReadinessSerializer(serializers.Serializer[Any]):
 
 
 class Health(APIView):
-    """The base class of endpoints that monitoring calls often and without authentication."""
+    """The base class of endpoints that monitoring systems call often, without authentication."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
@@ -86,7 +86,7 @@ class Ready(Health):
 
 
 def checks(known: Mapping[str, Callable[[datetime], Check]]) -> dict[str, Check]:
-    """Run the checks. If the database is unreachable, all of them fail."""
+    """Run checks and return their results by name. If the database is unreachable, all checks fail."""
     try:
         now = clock.now()
         return {name: check(now) for name, check in known.items()}
@@ -121,14 +121,14 @@ def _scheduler(now: datetime) -> Check:
     ago = span(max(now, tick.last_run_at) - tick.last_run_at)
     if not is_ticking(tick, now=now):
         return Check(False, f"No scheduler has run for {ago}. Start “manage.py runscheduler”.")
-    return Check(True, f"A scheduler last ran {ago} ago.")
+    return Check(True, f"A scheduler was last active {ago} ago.")
 
 
 def _workers(now: datetime) -> Check:
     seats = list(Worker.objects.holding_leases(now).values_list("seats", flat=True))
     if not seats:
         return Check(False, "No worker is running. Start “manage.py runworker”.")
-    return Check(True, f"Workers running: {len(seats)}. Total seats: {sum(seats)}.")
+    return Check(True, f"Running workers: {len(seats)}. Tasks that they can run at once: {sum(seats)}.")
 
 
 CHECKS = {"database": _database, "migrations": _migrations, "scheduler": _scheduler, "workers": _workers}

@@ -32,13 +32,13 @@ def key_of(request: Request | HttpRequest) -> str:
     """Return the Idempotency-Key of a request, or an empty string."""
     key = request.headers.get("Idempotency-Key", "").strip()
     if len(key) > LONGEST_KEY or not key.isprintable():
-        detail = f"The key can have at most {LONGEST_KEY} characters, and all of them must be printable."
+        detail = f"The Idempotency-Key must consist of at most {LONGEST_KEY} printable characters."
         raise ValidationError({"Idempotency-Key": detail})
     return key
 
 
 def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
-    """Carry out a request, or return the stored response if the same request was carried out before.
+    """Carry out a request (`act`), or return the stored response if the request was carried out before.
 
     The key, the changes and the response are written in one transaction, so a crash or an error leaves
     nothing behind.
@@ -54,7 +54,7 @@ def once(request: Request, key: str, act: Callable[[], Response]) -> Response:
 
 
 def previous_response(request: Request, key: str) -> Response | None:
-    """Return the stored response if the same request was carried out before, otherwise None."""
+    """Return the stored response if the same request was carried out before, else None."""
     place = _place(request, key)
     kept = KeyedAnswer.objects.filter(**place, created_at__gte=clock.now() - ANSWERS_ARE_KEPT)
     return _known(place, _digest(request)) if kept.exists() else None
@@ -65,7 +65,7 @@ def _place(request: Request, key: str) -> dict[str, str]:
 
 
 def _take(place: dict[str, str], digest: str) -> int | None:
-    """Insert the key and return its row id; return None if the key is stored or in use by another request."""
+    """Store the key and return the id of its row; return None if the key is already stored or in use."""
     now = clock.now()
     taken = _insert(place, digest, now)
     if taken is not None:
@@ -122,7 +122,7 @@ def _route(request: Request) -> str:
 
 
 def _digest(request: Request) -> str:
-    """Return a keyed digest of the request, so that a stolen database does not help to guess its secrets."""
+    """Return a keyed digest of the request, from which secrets in the request cannot be guessed."""
     asked = json.dumps([request.data, dict(request.query_params)], sort_keys=True)
     return salted_hmac("api.idempotency", asked, algorithm="sha256").hexdigest()
 

@@ -72,7 +72,7 @@ class Metrics(APIView):
 
 
 class MetricsCollector(Collector):
-    """A collector of all metrics at one point in time."""
+    """A Prometheus collector of all metrics at one point in time."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -94,45 +94,57 @@ class MetricsCollector(Collector):
         states = ("queued", "delayed", "waiting", "processing")
         yield _gauge(
             "jim_tasks",
-            "Tasks in the queue by state: queued (ready), delayed, waiting for earlier steps, processing.",
+            "Number of tasks by state: queued (ready to start), delayed, waiting (for earlier steps) or "
+            "processing.",
             [({"pool": pool.name, "state": state}, pool.tasks[state]) for pool in found for state in states],
         )
         yield _gauge(
             "jim_task_oldest_wait_seconds",
-            "How long the oldest ready task has been waiting.",
+            "How long the longest-waiting ready task of the pool has been waiting, in seconds.",
             [({"pool": pool.name}, pool.waits_for(self.now)) for pool in found],
         )
         yield _gauge(
             "jim_pool_seats",
-            "How many tasks the live workers of a pool can run at once.",
+            "Number of tasks that the running workers of a pool can run at once.",
             [({"pool": pool.name}, pool.seats) for pool in found],
         )
 
     def _workers(self) -> Iterator[Metric]:
         seats = list(Worker.objects.holding_leases(self.now).values_list("seats", flat=True))
         busy = WorkerTask.objects.processing().filter(worker__isnull=False)[:MOST_COUNTED].count()
-        yield _number("jim_workers", "Live workers.", len(seats))
-        yield _number("jim_worker_seats", "Seats of all live workers.", sum(seats))
-        yield _number("jim_worker_seats_busy", "Worker seats that are running a task.", busy)
+        yield _number("jim_workers", "Number of running workers.", len(seats))
+        yield _number(
+            "jim_worker_seats",
+            "Number of tasks that all running workers together can run at once (seats).",
+            sum(seats),
+        )
+        yield _number(
+            "jim_worker_seats_busy", "Number of tasks that the workers are running (busy seats).", busy
+        )
 
     def _executions(self) -> Iterator[Metric]:
         running = Execution.objects.in_progress()
-        yield _number("jim_executions_running", "Executions in progress.", running[:MOST_COUNTED].count())
+        yield _number(
+            "jim_executions_running", "Number of executions in progress.", running[:MOST_COUNTED].count()
+        )
         late = Execution.objects.late(self.now)[:MOST_COUNTED].count()
-        yield _number("jim_executions_late", "Executions still running after their deadline.", late)
+        yield _number(
+            "jim_executions_late", "Number of executions that are still running after their deadline.", late
+        )
         ended = Execution.objects.filter(finished_at__gt=self.now - RECENTLY).order_by("-finished_at")
         rows = list(ended.values_list("status", "started_at", "finished_at")[:MOST_RECENT])
         outcomes = Counter(status for status, _, _ in rows)
         statuses = [status for status in Execution.Status.values if status != "in_progress"]
         yield _gauge(
             "jim_executions_ended_last_hour",
-            f"Executions that ended in the last hour, by outcome (at most the last {MOST_RECENT:,}).",
+            "Number of executions that ended in the last hour, by outcome. "
+            f"Only the last {MOST_RECENT:,} are counted.",
             [({"outcome": status}, outcomes[status]) for status in statuses],
         )
         seconds = [(end - begin).total_seconds() for _, begin, end in rows if end]
         yield _histogram(
             "jim_execution_seconds_last_hour",
-            "Durations of the executions that ended in the last hour.",
+            "Durations of the executions that ended in the last hour, in seconds.",
             seconds,
         )
 
@@ -143,24 +155,37 @@ class MetricsCollector(Collector):
         counts = {row["status"]: row["count"] for row in rows}
         yield _gauge(
             "jim_schedules",
-            "Schedules by status.",
+            "Number of schedules by status.",
             [({"status": status}, counts.get(status, 0)) for status in Schedule.Status.values],
         )
         total = CounterMetricFamily(
             "jim_schedule_occurrences",
-            "Occurrences of all schedules by outcome. Failed occurrences are also counted as started.",
+            "Number of occurrences of all schedules, by outcome. Failed occurrences are also counted as "
+            "started.",
             labels=["fate"],
         )
         for name in COUNTERS:
             total.add_metric([name], sum(row[name] or 0 for row in rows))
         yield total
         overdue = Schedule.objects.overdue(self.now)[:MOST_COUNTED].count()
-        yield _number("jim_schedules_overdue", "Schedules with a past time that was not processed.", overdue)
+        yield _number(
+            "jim_schedules_overdue",
+            "Number of overdue schedules: a scheduled time has passed, but no scheduler has processed it.",
+            overdue,
+        )
         tick = Chore.objects.last_tick()
         at, took = (tick.last_run_at, tick.took_seconds) if tick else (None, None)
         age = max(0.0, (self.now - at).total_seconds()) if at else float("inf")
-        yield _number("jim_scheduler_tick_age_seconds", "Seconds since the last scheduler pass.", age)
-        yield _number("jim_scheduler_tick_seconds", "Duration of the last scheduler pass.", took or 0.0)
+        yield _number(
+            "jim_scheduler_tick_age_seconds",
+            "Seconds since a scheduler was last active.",
+            age,
+        )
+        yield _number(
+            "jim_scheduler_tick_seconds",
+            "How long the last pass of a scheduler over the work that was due took, in seconds.",
+            took or 0.0,
+        )
 
     def _workflows(self) -> Iterator[Metric]:
         """Yield the metrics of workflows.
@@ -169,25 +194,26 @@ class MetricsCollector(Collector):
         topics are declared in code.
         """
         waiting = Run.objects.waiting().filter(workflow__status=Workflow.Status.ACTIVE)
-        yield _number("jim_workflows_stuck", "Workflows that need attention.", waiting.count())
+        yield _number("jim_workflows_stuck", "Number of workflows that need attention.", waiting.count())
         active = Run.objects.open().active().count()
-        yield _number("jim_runs_active", "Runs of handlers in progress.", active)
+        yield _number("jim_runs_active", "Number of workflow runs that are in progress.", active)
         settled = Run.objects.filter(settled_at__gt=self.now - RECENTLY).order_by("-settled_at")
         outcomes = Counter(settled.values_list("status", flat=True)[:MOST_RECENT])
         yield _gauge(
             "jim_runs_ended_last_hour",
-            f"Runs that ended in the last hour, by status (at most {MOST_RECENT:,}, including retried runs).",
+            "Number of workflow runs that ended in the last hour, by status. Retried runs also count. "
+            f"Only the last {MOST_RECENT:,} are counted.",
             [({"status": each.value}, outcomes[each.value]) for each in Status if each != Status.ACTIVE],
         )
         topics: Any = list(Topic.objects.with_backlog())
         yield _gauge(
             "jim_topic_events_pending",
-            f"Events waiting to be consumed, counted up to {MOST_COUNTED_EVENTS + 1:,}.",
+            f"Number of events that wait to be consumed, by topic, up to {MOST_COUNTED_EVENTS + 1:,}.",
             [({"topic": topic.slug}, topic.pending_count) for topic in topics],
         )
         yield _gauge(
             "jim_topic_oldest_pending_seconds",
-            "How long the oldest pending event has been waiting.",
+            "How long the oldest pending event of a topic has been waiting, in seconds.",
             [({"topic": topic.slug}, self._since(topic.oldest_at)) for topic in topics],
         )
 
@@ -196,11 +222,15 @@ class MetricsCollector(Collector):
 
     def _webhooks(self) -> Iterator[Metric]:
         pending = Delivery.objects.pending()[:MOST_COUNTED].count()
-        yield _number("jim_webhook_deliveries_pending", "Webhook deliveries that are pending.", pending)
+        yield _number(
+            "jim_webhook_deliveries_pending",
+            "Number of webhook deliveries that are waiting to be sent or retried.",
+            pending,
+        )
         counts = Counter(Endpoint.objects.present().values_list("status", flat=True))
         yield _gauge(
             "jim_webhooks",
-            "Webhooks by status.",
+            "Number of webhooks by status.",
             [({"status": status}, counts[status]) for status in ("enabled", "disabled")],
         )
 

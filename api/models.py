@@ -42,7 +42,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         expires_at: datetime | None = None,
         parent: ApiToken | None = None,
     ) -> tuple[ApiToken, str]:
-        """Create a token and return it with its text, which is not stored.
+        """Create a token and return it with its secret text, which is not stored.
 
         A token created with another token (`parent`) expires no later than that token.
         """
@@ -76,7 +76,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
         return self.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
 
     def named_by(self, text: str, *, now: datetime) -> ApiToken | None:
-        """Return the valid token with this text whose user is active, or None."""
+        """Return the token with this text if it is valid and its user is active, else None."""
         living = self.living(now).filter(digest=_digest(text), user__is_active=True)
         return living.select_related("user").first()
 
@@ -99,7 +99,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
 
 class ApiToken(models.Model):
-    """A credential that acts for its user within its scopes. Only a digest of its text is stored."""
+    """A credential with which a program acts for a user, limited by scopes. Only a digest is stored."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
     parent = models.ForeignKey(
@@ -108,7 +108,8 @@ class ApiToken(models.Model):
         null=True,
         blank=True,
         related_name="made",
-        help_text="The token that was used to create this one. If it is revoked, so is this token.",
+        help_text="The token with which this token was created. If that token is revoked, this token is "
+        "revoked, too.",
     )
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=12, unique=True)
@@ -136,16 +137,16 @@ class ApiToken(models.Model):
         return reach(self.scopes, permission)
 
     def check_definition(self, now: datetime) -> None:
-        """Raise a ValidationError, with messages by field, if a value is invalid."""
+        """Raise a ValidationError with messages by field if a value of the token is invalid."""
         errors: dict[str, str] = {}
         if not self.scopes or set(self.scopes) - set(SCOPES):
-            errors["scopes"] = f"Choose at least one of: {', '.join(SCOPES)}."
+            errors["scopes"] = f"Choose at least one of these scopes: {', '.join(SCOPES)}."
         if self.expires_at is not None and self.expires_at <= now:
             errors["expires_at"] = "The expiry time must be in the future."
         elif self.parent and self.parent.expires_at and (self.expires_at or now) > self.parent.expires_at:
             until = self.parent.expires_at.isoformat()
             errors["expires_at"] = (
-                f"The token used for this request expires at {until}. Choose that time or an earlier one."
+                f"Choose {until} or an earlier time, because the token used for this request expires then."
             )
         if errors:
             raise ValidationError(errors)

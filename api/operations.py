@@ -16,7 +16,7 @@ class Revoke(Operation[ApiToken]):
     name, label, permission, is_final = "revoke", "Revoke", "api.change_apitoken", True
     question = (
         "Programs that use this token, or a token created with it, will get 401 Unauthorized. "
-        "This cannot be undone. Revoke it?"
+        "This cannot be undone. Revoke the token?"
     )
 
     def applies(self, token: ApiToken) -> bool:

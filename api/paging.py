@@ -23,7 +23,7 @@ LINK = {"type": ["string", "null"], "format": "uri"}
 
 
 class KeysetPages(CursorPagination):
-    """Keyset pagination, which neither counts the rows of a table nor skips over them with OFFSET."""
+    """Keyset pagination, which does not count the rows of a table and does not skip rows with OFFSET."""
 
     page_size = 50
     page_size_query_param = "limit"
@@ -40,7 +40,7 @@ class KeysetPages(CursorPagination):
             raise ValidationError({"cursor": FORGED}) from error
 
     def decode_cursor(self, request: Request) -> Cursor | None:
-        """Raise NotFound for an unreadable cursor, which DRF would treat as the first page."""
+        """Return the cursor. Raise NotFound if it is unreadable, because DRF would return the first page."""
         cursor = super().decode_cursor(request)
         if request.query_params.get("cursor") and cursor == Cursor(offset=0, reverse=False, position=None):
             raise NotFound(FORGED)
@@ -66,7 +66,13 @@ class KeysetPages(CursorPagination):
         if len(orderings) > 1:
             schema = {"type": "string", "enum": orderings, "default": orderings[0]}
             ordering = {"name": "ordering", "in": "query", "required": False, "schema": schema}
-            parameters.append({**ordering, "description": "The sort order. A minus sign means descending."})
+            parameters.append(
+                {
+                    **ordering,
+                    "description": "The field to sort by. A minus sign before the field means descending "
+                    "order.",
+                }
+            )
         return parameters
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +84,10 @@ class KeysetPages(CursorPagination):
 
 
 def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 1, most: int = MOST) -> int:
-    """Return the value of a query parameter that is a whole number. The default is `usual`."""
+    """Return the value of a query parameter that is a whole number from `least` to `most`.
+
+    If the parameter is missing, return `usual`.
+    """
     text = request.query_params.get(name, str(usual))
     number = whole_number(text, digits=9, least=least, most=most)
     if number is None:
@@ -87,7 +96,7 @@ def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 
 
 
 class HistoryRange(NamedTuple):
-    """How to scan a list: by which time column, with which filters on it, and how many rows for each page."""
+    """How to scan a list: its time column, the names of the filters on that column, and the rows per page."""
 
     column: str
     after: str
@@ -96,7 +105,7 @@ class HistoryRange(NamedTuple):
 
 
 class HistoryPages(KeysetPages):
-    """Pages that scan a limited number of rows. Even a short or empty page can have a next page."""
+    """Pages that each scan a limited number of rows. More rows can follow even a short or empty page."""
 
     # The column to page by. Its values must be in chronological order.
     key = "pk"

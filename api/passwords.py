@@ -14,11 +14,11 @@ class RevokesTokens:
     """A password validator that revokes the user's tokens when a new password is set.
 
     Django notifies validators of every new password, wherever it was set, but not when a hash is upgraded.
-    A user who changes a leaked password expects that all access created with it ends.
+    A user who changes a leaked password expects tokens that were created with that password to stop working.
     """
 
     def validate(self, password: str, user: User | None = None) -> None:
-        """Accept any password."""
+        """Accept every password: this validator only reacts to password changes."""
 
     def password_changed(self, password: str, user: User | None = None) -> None:
         if user is not None and user.pk is not None:

@@ -18,7 +18,7 @@ from .models import ApiToken
 
 
 def can(request: Request, permission: str) -> bool:
-    """Return whether the user has a permission, and the token, if one was sent, includes it."""
+    """Return whether the user and, if one was sent, the token have a permission."""
     token = request.auth
     within = not isinstance(token, ApiToken) or token.allows(permission)
     return within and request.user.has_perm(permission)
@@ -42,7 +42,7 @@ def _signed_in(request: Request) -> Any:
 
 
 class Allowed(BasePermission):
-    """A check for the permission that the resource's `needs` lists for the current action."""
+    """A check that the caller has the permission that the resource's `needs` names for the action."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
@@ -57,7 +57,7 @@ class Allowed(BasePermission):
 
 
 def check(request: Request, permission: str) -> None:
-    """Raise PermissionDenied if the caller lacks a permission that is needed in addition to `needs`."""
+    """Raise PermissionDenied if the caller lacks a permission. Call this for what `needs` does not list."""
     if not can(request, permission):
         raise PermissionDenied(_refusal(request, permission))
 
@@ -77,6 +77,7 @@ def refusal(request: Request, error: NotYours) -> PermissionDenied:
     what = "that run code or use a secret" if error.permission == DEFINE_CODE else "of this type"
     lacking = _lacking(request, error.permission)
     return PermissionDenied(
-        f"Steps {what} need the permission “{error.permission}”, which {lacking}. Steps concerned: "
-        f"{error.named}. Templates run without this permission if you do not override their settings or pool."
+        f"Steps {what} need the permission “{error.permission}”, which {lacking}. Affected steps: "
+        f"{error.named}. Steps that use a template do not need this permission unless they override the "
+        "template's settings or pool."
     )

@@ -25,7 +25,7 @@ SHARES = 20
 
 class UsageQuerySet(models.QuerySet["Usage"]):
     def add(self, subject: str, minute: int, amount: int) -> int:
-        """Add to the usage of a caller in a minute; return the total of all processes."""
+        """Add an amount to the usage of a caller in a minute. Return the total of all processes."""
         [(total,)] = fetch(
             "INSERT INTO api_usage (subject, minute, amount) VALUES (%s, %s, %s) "
             "ON CONFLICT (subject, minute) DO UPDATE SET amount = api_usage.amount + excluded.amount "
@@ -55,7 +55,7 @@ class Usage(models.Model):
 
 @dataclass
 class _Counted:
-    """The last known usage of all processes (`everywhere`), and the usage not yet added to it (`here`)."""
+    """The last known usage in all processes (`everywhere`), and the usage that is not yet added (`here`)."""
 
     everywhere: int = 0
     here: int = 0
@@ -63,7 +63,7 @@ class _Counted:
 
 @dataclass
 class Meter:
-    """The usage in the current minute, as far as this process knows it."""
+    """The usage of all callers in the current minute, as far as this process knows."""
 
     minute: int = -1
     counted: dict[str, _Counted] = field(default_factory=dict)
@@ -75,7 +75,10 @@ class Meter:
             return mine.everywhere + mine.here
 
     def add(self, subject: str, amount: int, *, most: int, now: datetime) -> int:
-        """Count usage; return the total of all processes in this minute, as far as this process knows it."""
+        """Add to a caller's usage in this minute. Return the total, as far as this process knows.
+
+        `most` is the rate limit of the caller.
+        """
         with self.lock:
             mine = self._at(now).setdefault(subject, _Counted())
             mine.here += amount

@@ -23,7 +23,7 @@ from text.clean import clean_text
 
 T = TypeVar("T")
 MAX_BYTES = 1_048_576
-UNSTORABLE = "The text contains a NUL character or half a surrogate pair. Remove these characters."
+UNSTORABLE = "The text contains a NUL character or an unpaired surrogate. Remove these characters."
 WORDS: dict[type[serializers.Field[Any, Any, Any, Any]], tuple[str, type | tuple[type, ...]]] = {
     serializers.BooleanField: ("true or false", bool),
     serializers.IntegerField: ("a whole number", int),
@@ -61,19 +61,19 @@ class StrictJSONParser(BaseParser):
 
 
 class LongJSONParser(StrictJSONParser):
-    """A parser for batches, whose entries each have their own limits."""
+    """A JSON parser for batches, which can be longer than other bodies."""
 
     max_bytes = max_chars = 4 * MAX_BYTES
 
 
 class FileJSONParser(LongJSONParser):
-    """A parser for files of schedules, which are nested deeper because settings of steps can be nested."""
+    """A JSON parser for schedule files, which may be nested more deeply than other request bodies."""
 
     max_depth = yaml_lines.MAX_DEPTH
 
 
 class YAMLParser(BaseParser):
-    """A parser that returns the text of the body, so that errors can name the line."""
+    """A YAML parser that returns the body as text, so that later errors can name the line."""
 
     media_type = "application/yaml"
 
@@ -105,7 +105,7 @@ class Strict(serializers.Serializer[T]):
 
     def _unknown(self, data: Mapping[str, Any]) -> dict[str, Any]:
         known = [name for name, field in self.fields.items() if not field.read_only]
-        told = f"Unknown field. Known fields: {', '.join(known) or 'none'}."
+        told = f"Unknown field. Available fields: {', '.join(known) or 'none'}."
         return {name: self.elsewhere.get(name, told) for name in data if name not in known}
 
     def _wrong_types(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Strict(serializers.Serializer[T]):
 
 
 def wrong_type(field: Any, value: Any) -> Any:
-    """Return what is wrong with the type of a value, or None or an empty dict if nothing is wrong.
+    """Return the errors in the type of a value. If there are none, return None or an empty dict.
 
     For lists, the errors are keyed by index; for objects, by name.
     """
@@ -146,7 +146,7 @@ def _wrong_moment(text: str) -> str | None:
         moment = clock_reading("", text)
     except SpecError as error:
         return error.message
-    return None if moment.tzinfo else "Add the offset from UTC, as in 2026-12-01T09:00:00Z."
+    return None if moment.tzinfo else "Add the UTC offset to the time, as in 2026-12-01T09:00:00Z."
 
 
 def _unstorable(path: str, value: Any) -> Iterator[str]:
@@ -163,11 +163,11 @@ def _unstorable(path: str, value: Any) -> Iterator[str]:
 
 
 class Nothing(Strict[Any]):
-    """The empty body of an action that takes no fields."""
+    """The empty request body of an action that has no options."""
 
 
 class StrictShape(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-    """The schema of strict serializers: unknown fields are refused."""
+    """The OpenAPI schema of strict serializers, which says that unknown fields are refused."""
 
     target_class = "api.reading.Strict"
     match_subclasses = True

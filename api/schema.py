@@ -16,33 +16,48 @@ IF_MATCH = OpenApiParameter(
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
     required=True,
-    description="The ETag of the version to change, or `*` for any version.",
+    description="The ETag of the version that you want to change, or `*` to change any version.",
 )
 IF_MATCH_OPTIONAL = OpenApiParameter(
     "If-Match",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="The ETag of the expected version. If it is outdated, the request is refused (412).",
+    description="The ETag of the version that you expect. If the object has changed since then, the request "
+    "is refused (412).",
 )
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="The ETag of the version you have. If nothing has changed, the response is an empty 304.",
+    description="The ETag of an earlier response. If nothing has changed since then, the response is 304 "
+    "without a body.",
 )
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "maxLength": 200},
     OpenApiParameter.HEADER,
-    description="A unique key of your choice. Repeating the request with the same key within 24 hours "
-    "returns the first response instead of carrying it out again.",
+    description="A unique key of your choice. If you repeat the request with the same key within 24 hours, "
+    "the request is not carried out again, and you receive the first response.",
 )
 ALWAYS = (400, 401, 403, 406, 429, 503)
-ETAG = {"ETag": {"schema": {"type": "string"}, "description": "The version, for use in If-Match."}}
-LOCATION = {
-    "Location": {"schema": {"type": "string", "format": "uri"}, "description": "The URL of the result."}
+ETAG = {
+    "ETag": {
+        "schema": {"type": "string"},
+        "description": "The version of the object. Send it in If-Match when you change the object.",
+    }
 }
-RETRY_AFTER = {"Retry-After": {"schema": {"type": "string"}, "description": "How many seconds to wait."}}
+LOCATION = {
+    "Location": {
+        "schema": {"type": "string", "format": "uri"},
+        "description": "The URL of the new object, or the URL at which you can follow the progress.",
+    }
+}
+RETRY_AFTER = {
+    "Retry-After": {
+        "schema": {"type": "string"},
+        "description": "How many seconds to wait before you repeat the request.",
+    }
+}
 HEADERS = {
     "200": ETAG,
     "201": ETAG | LOCATION,
@@ -55,32 +70,32 @@ HEADERS = {
 
 
 def retrieved(serializer: Any) -> dict[Any, Any]:
-    """Return the responses of an action that reads one object."""
+    """Return the documented responses of an action that reads one object."""
     return {200: serializer, 304: OpenApiResponse(description="Not modified")}
 
 
 def created(serializer: Any) -> dict[Any, Any]:
-    """Return the responses of an action that creates an object."""
+    """Return the documented responses of an action that creates an object."""
     return {201: serializer, **problems(409, 415)}
 
 
 def updated(serializer: Any) -> dict[Any, Any]:
-    """Return the responses of an action that edits an object."""
+    """Return the documented responses of an action that edits an object."""
     return {200: serializer, **problems(404, 409, 412, 415, 428)}
 
 
 def deleted() -> dict[Any, Any]:
-    """Return the responses of an action that deletes an object."""
+    """Return the documented responses of an action that deletes an object."""
     return {204: None, **problems(404, 409, 412, 428)}
 
 
 def accepted(serializer: Any) -> dict[Any, Any]:
-    """Return the responses of an action that finishes after its response."""
+    """Return the documented responses of an action that is accepted (202) and may finish later."""
     return {202: serializer, **problems(404, 409, 412, 415)}
 
 
 def performed(serializer: Any) -> dict[Any, Any]:
-    """Return the responses of an action that finishes before its response."""
+    """Return the documented responses of an action that has finished when it responds (200)."""
     return {200: serializer, **problems(404, 409, 412, 415)}
 
 
@@ -89,7 +104,7 @@ def problems(*codes: int) -> dict[Any, Any]:
 
 
 class Schema(AutoSchema):
-    """The description of an action: the text of its docstring, and the errors common to all actions."""
+    """The OpenAPI description of an action: its docstring, and the errors that all actions can return."""
 
     def get_operation_id(self) -> str:
         """Return an id such as schedules_list, schedules_occurrences_list or schedules_run."""

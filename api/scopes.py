@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 SCOPES = {
-    "view": "Read what the user can read.",
-    "run": "Read, and also run, cancel, retry, pause and resume work, publish events and reorder the queue.",
-    "define": "Read, and also create and change schedules, templates and calendars.",
-    "admin": "Do what the user can do.",
+    "view": "Read everything that the user can read.",
+    "run": "Everything in “view”, and also run, cancel, retry, pause and resume work, publish events and "
+    "reorder the queue.",
+    "define": "Everything in “view”, and also create and change schedules, templates and calendars.",
+    "admin": "Do everything that the user can do.",
 }
 DEFINED = ("schedule", "tasktemplate", "sharedcalendar")
 OPERATED = ("schedules.run_schedule", "workflows.operate_workflow", "workflows.publish_event")

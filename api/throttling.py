@@ -30,7 +30,7 @@ class SharedThrottle(BaseThrottle):
     now: datetime
 
     def subject(self, request: Request) -> str | None:
-        """Return the key to count by, or None if another throttle counts this request."""
+        """Return the key under which to count the request, or None if this throttle does not apply."""
         raise NotImplementedError
 
     def allow_request(self, request: Request, view: Any) -> bool:
@@ -73,11 +73,14 @@ class UserThrottle(SharedThrottle):
 
 @contextmanager
 def preview_effort(request: Request) -> Iterator[Effort]:
-    """Provide the effort allowed for one preview, and add the effort used to the caller's count."""
+    """Yield the effort allowed for one preview. Afterwards, add the effort used to the caller's usage."""
     now, most = clock.estimate(), FULL_PREVIEWS * EFFORT
     subject = f"preview:{principal_of(request)}"
     if meter.used(subject, now) >= most:
-        detail = f"You can request at most {FULL_PREVIEWS} previews of large specs per minute."
+        detail = (
+            f"You can request at most {FULL_PREVIEWS} previews of large specs per minute. "
+            "Try again in a minute."
+        )
         raise Throttled(seconds_left(now), detail)
     effort = Effort()
     try:

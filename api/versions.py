@@ -17,7 +17,7 @@ from .errors import Problem
 
 
 def digest_of(definition: Any) -> str:
-    """Return a version for objects that have no version number."""
+    """Return a digest of a definition, as the version of an object that has no version number."""
     text = json.dumps(definition, sort_keys=True, cls=DjangoJSONEncoder)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -27,7 +27,7 @@ def etag(version: object, body: Any = None) -> str:
 
 
 def is_unmodified(request: Request, tag: str) -> bool:
-    """Return whether the client already has exactly this response."""
+    """Return whether the client already has the response with this ETag."""
     asked = request.headers.get("If-None-Match")
     return asked is not None and bool({"*", tag} & set(_tags(asked)))
 
@@ -36,7 +36,7 @@ def check_match(request: Request, version: object) -> None:
     """Raise an error unless If-Match names the current version or `*`."""
     if request.headers.get("If-Match") is None:
         detail = (
-            "This request needs the header If-Match with the ETag of the version you read. "
+            "This request needs an If-Match header with the ETag of the version that you read. "
             f"The current version is {etag(version)}."
         )
         raise Problem(detail, status_code=428, code="precondition-required")
@@ -50,7 +50,7 @@ def check_match_if_given(request: Request, version: object) -> bool:
         return False
     if not {"*", str(version)} & {tag.strip('"').partition(".")[0] for tag in _tags(asked)}:
         raise Problem(
-            "The object has changed since you read it. Reload it, then repeat your change.",
+            "The object has changed since you read it. Reload the object, then repeat your change.",
             status_code=412,
             code="changed",
             headers={"ETag": etag(version)},

@@ -45,17 +45,17 @@ def skew() -> timedelta | None:
 
 
 def trouble(ahead: timedelta) -> str:
-    """Describe a clock skew in words; return an empty string if it is too small to matter."""
+    """Return a clock skew in words, or an empty string if the skew is too small to matter."""
     if abs(ahead) <= MOST_SKEW:
         return ""
     return f"{span(abs(ahead))} {'ahead of' if ahead > timedelta(0) else 'behind'} the database's"
 
 
 def sync() -> None:
-    """Read the database's clock. If a query takes long, repeat it, and keep the result of the fastest one.
+    """Read the database's clock. If the query takes long, repeat it, and keep the fastest query's result.
 
-    A slow query gives an inaccurate time: after a process was suspended during the query, its time would be
-    late until the next call.
+    A slow query gives an inaccurate time: if the process was suspended during the query, `now` would return
+    wrong times until the next call.
     """
     global _synced
     if connection.vendor != "postgresql":

@@ -41,7 +41,7 @@ def read_page(
     within: str = "",
     oldest_first: bool = False,
 ) -> Part[M]:
-    """Read one page of rows, which begins after the key `after`.
+    """Read one page of at most `count` rows, which begins after the key `after`.
 
     `within` is the column that precedes the key in the index, if there is one.
     """
@@ -63,11 +63,11 @@ def look_back(
     among: QuerySet[M] | None = None,
     key: str = "pk",
 ) -> Part[M]:
-    """Search the next `reach` keys below `after` for the rows of a filtered queryset.
+    """Search the next `reach` keys below `after` for rows of a filtered queryset, newest first.
 
-    `by` is a column of times that grow with the keys. `among` has the rows before they were filtered; the
-    default is the whole table. `since` and `until` limit the search to rows between these times. They can be
-    used only if the key is the id.
+    `by` is a column of times that grow with the keys. `among` is the queryset without the filter; the default
+    is the whole table. `since` and `until` limit the search to rows between these times; this works only if
+    the key is the id.
     """
     every: Any = rows.model._default_manager.all() if among is None else among
     top, floor = _bounds(every, key, by, since, until)
@@ -90,9 +90,9 @@ def look_among(
     key: str = "pk",
     within: str = "",
 ) -> Part[M]:
-    """Search the next `reach` rows for rows that meet the condition `wanted`.
+    """Search the next `reach` rows for those that meet the condition `wanted`, newest first.
 
-    An index must provide the rows in the order of `key`.
+    An index must provide the rows in the order of `key`. `by` is a column of times that grow with the keys.
     """
     among: Any = rows.order_by(*filter(None, [within]), f"-{key}")
     if after is not None:
@@ -107,7 +107,7 @@ def look_among(
 def _page(
     found: list[M], count: int, key: str, bottom: int | None = None, reached_at: datetime | None = None
 ) -> Part[M]:
-    """Build a page. If one row more than `count` was found, there is another page."""
+    """Build a page. If more than `count` rows were found, another page follows."""
     if len(found) > count:
         return Part(found[:count], getattr(found[count - 1], key))
     return Part(found) if reached_at is None else Part(found, bottom, reached_at)
@@ -116,7 +116,7 @@ def _page(
 def _bounds(
     every: QuerySet[Any], key: str, by: str, since: datetime | None, until: datetime | None
 ) -> tuple[int, int]:
-    """Return the bounds of the keys of rows between these times: the upper (excluded) and the lower."""
+    """Return the upper bound (excluded) and the lower bound of the keys of rows between two times."""
     newest = every.order_by(f"-{key}").values_list(key, flat=True)[:1]
     times = [at for at in (until and until + SLACK, since and since - SLACK) if at]
     ids, *firsts = together(newest, *(first_since(every.model, by, at) for at in times))

@@ -23,7 +23,7 @@ _PASSING = (
 
 
 def is_outage(error: BaseException) -> bool:
-    """Return whether the error means that the database is away or busy, which is not a bug."""
+    """Return whether the error means that the database is unreachable or busy, rather than a bug."""
     if not isinstance(error, AWAY):
         return False
     code = getattr(error.__cause__, "sqlite_errorname", None)
@@ -43,7 +43,7 @@ class Outage:
         self.since: float | None = None
 
     def note(self, error: BaseException) -> None:
-        """Log one line if the error begins an outage. Log an error that is a bug with its traceback."""
+        """Log one line when an outage begins. If the error is a bug, log its traceback instead."""
         if not is_outage(error):
             self.logger.error("%s", self.told, exc_info=error)
         elif self.since is None:

@@ -51,7 +51,7 @@ def update_those(
     """Update the rows whose keys the statement `fence` returns, all in one statement (PostgreSQL only).
 
     `fence` can itself be a statement that writes. Its first column, `pk`, is the key. Return the rows of
-    `fence`, each preceded by whether the row was updated, and by the value of the condition `asking`.
+    `fence` with two values in front: whether the row was updated, and the value of the condition `asking`.
     """
     given = _given("postgresql", model, ("pk", *fields))
     listing, values = _listed_as_json(given, list(rows))
@@ -90,7 +90,7 @@ def insert_each(
 
 
 def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return the SQL condition that a row has one of the given values, and the parameters of the condition.
+    """Return an SQL condition that is true for rows with one of the given values, and its parameters.
 
     `columns` is one column, or several columns in parentheses. PostgreSQL gets arrays, so that the statement
     is the same for any number of values. SQLite has no arrays. It would scan the table to compare several
@@ -111,7 +111,7 @@ def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
 
 
 def found_in(chosen: str) -> str:
-    """Return the SQL to write after a key, for the condition that the statement `chosen` selects this key.
+    """Return SQL that follows a key in a condition: the key is one of those that `chosen` selects.
 
     PostgreSQL looks up the keys of an array one by one. With a subquery, it might join the whole table.
     """
@@ -119,18 +119,18 @@ def found_in(chosen: str) -> str:
 
 
 def hidden(kind: str) -> str:
-    """Return an SQL expression for any value of an array, which hides the array's length from PostgreSQL.
+    """Return SQL for “any value of an array parameter” that hides the array's length from PostgreSQL.
 
-    Otherwise, PostgreSQL would plan the statement again for each length.
+    Otherwise, PostgreSQL would plan the statement again for each length. `kind` is the type of the values.
     """
     return f"ANY(ARRAY(SELECT unnest(%s::{kind}[])))"
 
 
 def literal(text: str) -> Func:
-    """Return an expression that puts a status into the SQL text instead of into a parameter.
+    """Return an expression that writes a status directly into the SQL text, instead of as a parameter.
 
-    If an index has a condition on the column, SQLite would prepare the statement again for each new value of
-    the parameter.
+    With a parameter, SQLite would prepare the statement again for each new value if an index has a condition
+    on the column.
     """
     return Func(template=f"'{text}'", output_field=models.CharField())
 
@@ -178,7 +178,7 @@ def write_each(statements: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> 
 
 @contextmanager
 def pipelined() -> Iterator[None]:
-    """Send each statement to PostgreSQL without waiting for the one before; wait for all results at the end.
+    """Send statements to PostgreSQL without waiting for each result; wait for all results at the end.
 
     Until the end, errors and the numbers of changed rows are not known. With SQLite, nothing changes.
     """
@@ -228,8 +228,8 @@ def naive(at: datetime) -> str:
 def written(at: datetime) -> str:
     """Return the time as text in UTC.
 
-    The time is converted before the cached call: in autumn, an hour occurs twice, and Python treats both
-    passes as equal, so the cache could return the wrong one.
+    The time is converted to UTC before the cached call. In autumn, an hour occurs twice on local clocks, and
+    Python treats a time in the first and in the second as equal, so the cache could return the wrong text.
     """
     return _written(at if at.tzinfo is UTC else at.astimezone(UTC))
 
@@ -347,7 +347,7 @@ def _write(
 def _listed_as_json(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
     """Return the SQL of a table `v` that has all rows, and its parameter, which is one JSON value.
 
-    One parameter takes the driver a third of the time of a VALUES list.
+    The driver needs a third of the time for one parameter that it needs for a VALUES list.
     """
     text = json.dumps(list(zip(*_fitted(given, rows), strict=True)))
     listed = "jsonb_array_elements(%s) WITH ORDINALITY AS given(x, nth)"

@@ -145,9 +145,9 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
             return f"{started} · running for {self.duration(execution)}"
         return f"{started} · ended {exact(execution.finished_at)} · took {self.duration(execution)}"
 
-    @admin.display(description="for")
+    @admin.display(description="nominal time")
     def nominal(self, execution: Execution) -> SafeString | str:
-        """Return the nominal time, with a link to its occurrence."""
+        """Return the nominal time, with a link to the occurrence that the execution belongs to."""
         if execution.occurrence is None:
             return NOTHING
         zone = execution.schedule.zone if execution.schedule else UTC
@@ -156,10 +156,10 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
 
     @admin.display(description="limits")
     def limits(self, execution: Execution) -> str:
-        """Describe the deadline and the timeout; if the execution has ended, only those that it reached."""
+        """Describe the deadline and timeout; if the execution has ended, only those that it exceeded."""
         is_late, is_running = execution.is_late(clock.now()), execution.finished_at is None
         limits = (
-            ("late since" if is_late else "late from", execution.deadline_at, is_late),
+            ("late since" if is_late else "late after", execution.deadline_at, is_late),
             (
                 "timed out" if execution.is_timed_out else "times out",
                 execution.timeout_at,
@@ -175,7 +175,7 @@ class ExecutionAdmin(RecordAdmin[Execution], OperationsAdmin[Execution]):
     def repeats(self, execution: Execution) -> SafeString | str:
         return execution_link(execution.retry_of_id) if execution.retry_of_id else NOTHING
 
-    @admin.display(description="record")
+    @admin.display(description="activity")
     def root(self, execution: Execution) -> SafeString:
         return admin_link(execution.activity, execution.activity.target_name)
 
@@ -241,7 +241,7 @@ class QueueAdmin(RecordAdmin[WorkerTask], OperationsAdmin[WorkerTask]):
         return format_html('<a href="{}">{}</a>', execution_url(task.execution.pk), task.execution)
 
     def group(self, task: WorkerTask) -> int:
-        """Return the position of the task's group in its execution, from 1. A single job is in group 1."""
+        """Return the position of the task's group in its execution, counted from 1; 1 for a single job."""
         if task.execution is None:
             return 1
         steps = Activity.objects.filter(parent=task.execution.activity_id, step_index__lte=task.step_index)
@@ -291,7 +291,7 @@ class WorkerAdmin(RecordAdmin[Worker]):
     def started(self, worker: Worker) -> SafeString:
         return moment(worker.started_at, now=clock.now())
 
-    @admin.display(description="last beat")
+    @admin.display(description="last heartbeat")
     def beat(self, worker: Worker) -> SafeString:
         return moment(worker.beat_at, now=clock.now())
 
@@ -391,9 +391,9 @@ def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
 
 
 def _tails(attempts: Sequence[Activity]) -> dict[int, list[OutputLine]]:
-    """Return the last output lines of up to TAILS_SHOWN attempts, by the id of the attempt.
+    """Return the last output lines of at most TAILS_SHOWN attempts that have begun, by the attempt's id.
 
-    If more attempts have begun, running ones are chosen first, then failed ones, then the newest.
+    Running attempts are chosen first, then failed ones, then the newest of the others.
     """
     began = [attempt for attempt in attempts if attempt.executed_at is not None]
     began.sort(key=lambda attempt: (not attempt.is_final, attempt.failed, attempt.pk), reverse=True)

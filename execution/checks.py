@@ -18,9 +18,9 @@ def concurrency_policy(**_: Any) -> list[CheckMessage]:
     try:
         if callable(getattr(policy(), "keys", None)):
             return []
-        words = "The class in the setting JIM_CONCURRENCY_POLICY has no method “keys”."
+        words = "The class in the setting JIM_CONCURRENCY_POLICY has no “keys” method."
     except Refused as refused:
         words = str(refused)
-    hint = "Name a class without arguments and with a method keys(line), such as "
+    hint = "Name a class that takes no arguments and has a keys(line) method, such as "
     hint += "execution.queue.concurrency.AllKeys."
     return [Error(words, hint=hint, id="execution.E001")]

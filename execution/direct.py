@@ -48,7 +48,7 @@ from .loops import recorder
 from .models import Reservation, WorkerTask
 from .models.adhoc import check_own_steps, complete, job_line
 from .models.attempt import ClaimedTask, Finish
-from .models.reservation import Lost
+from .models.reservation import UNSTARTED, Lost
 
 __all__ = ["Busy", "DirectResult", "Lost", "TimedOut", "run"]
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 
 class Busy(Exception):
-    """Another direct request has the next seat of the pool, or a queued task goes first."""
+    """Another direct request has reserved the next seat of the pool, or a queued task must start first."""
 
     @property
     def retry_after(self) -> int:
@@ -101,11 +101,12 @@ def run(
 ) -> DirectResult:
     """Wait for a seat for at most `timeout_seconds`, run the step in it, and return the recorded outcome.
 
-    A Python function runs in a child process, whatever its `isolation` says; this thread waits for it.
+    A Python function always runs in a child process, whatever its `isolation` is; the calling thread waits.
 
-    Raises ValidationError if the step is invalid, Busy or TimedOut if it does not get a seat, and Lost if it
-    loses its seat or its outcome cannot be recorded. Do not call this function in a transaction: other
-    processes would not see the reservation.
+    Raise ValidationError if the step is invalid, NotYours if `may` says that the caller lacks a permission
+    for the step, Busy or TimedOut if the request gets no seat, and Lost if it loses its seat or its outcome
+    cannot be recorded. Do not call this function in a transaction: other processes would not see the
+    reservation.
     """
     check_own_steps([step], may)
     line = job_line(complete(step), now=clock.now())
@@ -146,7 +147,7 @@ def _reserve(line: Mapping[str, Any], initiator: Initiator, wait: Wait, lease: L
 def _who_is_before(pool: str) -> str:
     before = Reservation.objects.in_the_way(pool, now=clock.now())
     if before is None:
-        return f"another direct request in pool “{pool}” has only just ended; try again"
+        return f"another direct request in pool “{pool}” has just ended; try again"
     if before.released_at is not None:
         return f"a queued task in pool “{pool}” must start before the next direct request; try again later"
     if before.taken_at is None:
@@ -162,7 +163,7 @@ def _take(
 
     def look() -> bool | None:
         if keeper.reason is not None:
-            raise Lost("its reservation was released or expired before a seat became free")
+            raise Lost(UNSTARTED)
         # Look before trying again: each attempt takes the write lock on SQLite.
         if wait.is_on and connection.vendor == "sqlite" and not reservation.sees_room():
             return None
@@ -170,7 +171,7 @@ def _take(
 
     if wait.until(look) is None:
         pool = reservation.pool
-        raise TimedOut(f"no seat of pool “{pool}” became free within {wait.seconds:g} s; {_who_runs(pool)}")
+        raise TimedOut(f"no seat in pool “{pool}” became free within {wait.seconds:g} s; {_who_runs(pool)}")
 
 
 def _turn() -> float:
@@ -182,13 +183,13 @@ def _who_runs(pool: str) -> str:
     named = [f"“{name}”" for name in names.values_list("name", flat=True)[:4]]
     if not named:
         return (
-            "no task in the pool is running, so a limit that it shares with other pools is full or set to 0"
+            "no task in this pool is running, so another limit that applies to the step is full or set to 0"
         )
     return f"still running: {', '.join(named[:3])}{' and others' if named[3:] else ''}"
 
 
 def _held(reservation: Reservation, line: dict[str, Any]) -> ClaimedTask:
-    """Return the request as a claimed task, although it has no row in the queue."""
+    """Return the direct request as a claimed task, although the request has no row in the queue."""
     assert reservation.activity_id is not None
     task = WorkerTask(
         activity_id=reservation.activity_id,
@@ -201,9 +202,10 @@ def _held(reservation: Reservation, line: dict[str, Any]) -> ClaimedTask:
 
 
 def _perform(held: ClaimedTask, keeper: SeatKeeper) -> Finish:
-    """Run the step until it ends, and return its outcome.
+    """Run the step until it ends, and return the request with the outcome of the step.
 
-    A step that postpones itself keeps its seat until it continues, because the caller is waiting for it.
+    A step that postpones itself keeps its seat until it continues, because the caller is waiting for the
+    outcome.
     """
     said = keeper.listen(held.activity_id)
     work, binding, nursery = held.work, bind([held]).get(held.pk), _nursery(os.getpid())
@@ -221,10 +223,10 @@ def _perform(held: ClaimedTask, keeper: SeatKeeper) -> Finish:
 
 @lru_cache(maxsize=1)
 def _nursery(pid: int) -> Nursery:
-    """Return the fork servers of the process with this id.
+    """Return the fork servers of the calling process, whose id is `pid`.
 
-    All direct requests of a process share its fork servers and reuse the Python children. A process that was
-    forked from this one has another id, so it gets fork servers of its own.
+    All direct requests of a process share these fork servers and reuse their Python children. A process that
+    was forked from this one has another id, so it gets fork servers of its own.
     """
     env = {name: value for name, value in os.environ.items() if name not in WITHHELD}
     nursery = Nursery(env=env | {"JIM_KEYLESS": "1"})
@@ -236,8 +238,9 @@ def _nursery(pid: int) -> Nursery:
 def _cancelled_by_ctrl_c(keeper: SeatKeeper) -> Iterator[None]:
     """Cancel the step if Ctrl-C is pressed during the block.
 
-    The first Ctrl-C raises no exception inside the step, where it would count as a failure. The second one
-    raises KeyboardInterrupt, to stop a function that ignores the cancellation.
+    The first Ctrl-C does not raise an exception inside the step, because the exception would count as a
+    failure of the step. The second Ctrl-C raises KeyboardInterrupt, to stop a function that ignores the
+    cancellation.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -258,9 +261,9 @@ def _cancelled_by_ctrl_c(keeper: SeatKeeper) -> Iterator[None]:
 
 
 def _record(reservation: Reservation, finish: Finish, keeper: SeatKeeper) -> None:
-    """Record the outcome; raise Lost if the seat was lost.
+    """Record the outcome of the request; raise Lost if the request has lost its seat.
 
-    If the database is unavailable, keep trying for as long as the lease is valid, then raise Lost.
+    If the database is unavailable, retry for as long as the lease is valid, then raise Lost.
     """
     is_doubtful = False
     outage = Outage(logger, "the outcome of a direct request is kept until the database is back")
@@ -270,13 +273,13 @@ def _record(reservation: Reservation, finish: Finish, keeper: SeatKeeper) -> Non
             if _finish(reservation, finish) or (is_doubtful and _is_recorded(finish)):
                 return
             raise Lost(
-                "the seat of this request was released or expired while its step ran, so its outcome was not "
-                f"recorded: see activity {finish.task.activity_id}"
+                "the seat was released, or its lease ended, while the step was running, so the outcome was "
+                f"not recorded: see activity {finish.task.activity_id}"
             )
         except AWAY as error:
             if keeper.is_overdue:
                 raise Lost(
-                    "the database is unavailable, so the outcome of this request was not recorded"
+                    "the database is unavailable, so the outcome of the step was not recorded"
                 ) from error
             outage.note(error)
             connection.close()
@@ -295,16 +298,16 @@ def _finish(reservation: Reservation, finish: Finish) -> bool:
 
 
 def _is_recorded(finish: Finish) -> bool:
-    """Return whether the outcome was stored although COMMIT reported an error."""
+    """Return whether the outcome was stored after all, although COMMIT reported an error."""
     ending = finish.ending()
     own = Activity.objects.filter(pk=ending.activity_id, status=ending.status)
     return own.filter(finished_at=ending.finished_at).exists()
 
 
 class Wait:
-    """A wait for a condition, with a time limit.
+    """A wait for a condition, for at most `seconds`.
 
-    The condition is tested again after each change of the queue, and at least every `patience` seconds.
+    The condition is tested again after each change in the queue, and at least every `patience` seconds.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -316,11 +319,14 @@ class Wait:
 
     @property
     def is_on(self) -> bool:
-        """Return whether the first look found nothing, so that waiting has begun."""
+        """Return whether waiting has begun, because the first test of the condition failed."""
         return self._watch is not None
 
     def until(self, look: Callable[[], T | None]) -> T | None:
-        """Return the first result of `look` that is not None, or None once the time is up."""
+        """Call `look` until it returns a result other than None; return this result.
+
+        Return None if the time is up.
+        """
         while True:
             self.woken.clear()
             found = look()
@@ -337,7 +343,7 @@ class Wait:
             self._watch.start()
 
     def end(self) -> None:
-        """Stop watching, without waiting for the watching thread, which can take half a second to end."""
+        """Stop watching the queue, without waiting for the watching thread, which can take half a second."""
         if self._watch is not None:
             self._watch.stopping.set()
 
@@ -353,7 +359,10 @@ def waiting(seconds: float) -> Iterator[Wait]:
 
 @contextmanager
 def kept(reservation: Reservation, wait: Wait, lease: Lease) -> Iterator[SeatKeeper]:
-    """Keep the seat during the block. If the block raises an exception, cancel the step and free the seat."""
+    """Keep the seat during the block, and yield the keeper of the seat.
+
+    If the block raises an exception, cancel the step and release the seat.
+    """
     keeper = SeatKeeper(reservation, lease, lost=wait.woken.set)
     try:
         yield keeper
@@ -366,7 +375,7 @@ def kept(reservation: Reservation, wait: Wait, lease: Lease) -> Iterator[SeatKee
 
 
 class SeatKeeper:
-    """A thread that renews the lease of a seat and writes the output of its step."""
+    """A thread that renews the lease of a direct request's seat and stores the output of its step."""
 
     def __init__(self, reservation: Reservation, lease: Lease, *, lost: Callable[[], object]) -> None:
         self.lease = lease
@@ -393,9 +402,9 @@ class SeatKeeper:
         return self._said
 
     def attend(self, context: Context) -> Context:
-        """Remember the context of the step, so that the step can be interrupted; return the context.
+        """Store the context of the step, so that the step can be interrupted; return the context.
 
-        If the request has been interrupted already, the step is interrupted immediately.
+        If the request has been interrupted already, interrupt the step immediately.
         """
         self.context = context
         if self.reason is not None:
@@ -403,18 +412,18 @@ class SeatKeeper:
         return context
 
     def interrupt(self, reason: Reason) -> None:
-        """Interrupt the step. If this is called more than once, the first reason counts."""
+        """Interrupt the step. If the step has been interrupted before, the first reason is kept."""
         self.reason = self.reason or reason
         if self.context is not None:
             self.context.interrupt(self.reason)
 
     def overrule(self) -> None:
-        """Mark the step as interrupted, so that it counts as interrupted however it ends."""
+        """Let the step count as interrupted, even if it ends normally."""
         if self.context is not None:
             self.context.saw_interrupt = True
 
     def stop(self) -> None:
-        """End the heartbeats and write the last output of the step."""
+        """Stop the heartbeats, and store the remaining output of the step."""
         self._stopping.set()
         self._thread.join()
         self._tell()

@@ -20,9 +20,9 @@ SUCCEEDED = ("complete", "complete_with_warning")
 VERBS = {"cancelled": "was cancelled", "complete_with_error": "completed with errors"}
 UNFINISHED = ("pending", "in_progress")
 LONGEST_REASON = 4_000
-NOTHING_FAILED = "Not run: no earlier step failed."
+NOTHING_FAILED = "Not run: this step runs only after a failure, and no earlier step failed."
 SOMETHING_FAILED = "Not run: an earlier step failed."
-VANISHED = "The task of this step vanished from the queue."
+VANISHED = "This step has no outcome, because its task is missing from the queue."
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Last:
 
 
 class GroupFailurePolicy(Protocol):
-    """A policy that decides what happens to the remaining steps after a group with a failed step."""
+    """A policy that decides what happens to the remaining steps after a group in which a step failed."""
 
     def rest(self, group: Sequence[Line], last: Mapping[int | None, Last]) -> Rest: ...
 
 
 @dataclass(frozen=True)
 class Always:
-    """A policy that gives the same verdict after every failure."""
+    """A policy that makes the same decision after every failure."""
 
     verdict: Rest
 
@@ -53,7 +53,7 @@ policies: dict[str, GroupFailurePolicy] = {}
 
 
 def register(name: str, policy: GroupFailurePolicy, *, title: str) -> None:
-    """Register a failure policy, which schedules and groups can then name in `on_failure`."""
+    """Register a failure policy under the name by which schedules and groups choose it in `on_failure`."""
     policies[name], failure_policies[name] = policy, title
 
 
@@ -65,9 +65,10 @@ def register_own() -> None:
 
 @dataclass(frozen=True)
 class Following:
-    """How an execution continues after a group has ended: with the group `index`, or not at all if None.
+    """How an execution continues after a group has ended.
 
-    `closed` maps the number of each plan line that does not run to the status and message of its activity.
+    `index` is the index of the next group to run; None if the execution ends. `closed` contains the status
+    and the message of each plan line that does not run, by the number of the line.
     """
 
     index: int | None
@@ -84,10 +85,10 @@ def following(
     error: str,
     on_failure: str,
 ) -> Following:
-    """Decide where an execution continues after the group `index` has ended.
+    """Decide how an execution continues after the group `index` has ended.
 
-    `last` contains the last attempt of each step in the group; `error` says why earlier groups failed, and is
-    empty if none did.
+    `last` contains the last attempt of each step in the group. `error` says why earlier groups failed, and is
+    empty if none failed.
     """
     group = [line for line in plan if line["index"] == index]
     reason = stopping_reason(group, last)
@@ -108,10 +109,10 @@ def following(
 
 
 def _verdict(name: str, group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
-    """Ask the failure policy `name` about a failed group; return the policy that applies from now on.
+    """Ask the failure policy `name` about a failed group; return the name of the policy to use from now on.
 
-    A policy that cancels or skips the remaining steps is replaced by “stop” or “skip”, so that it is not
-    asked again after later groups.
+    If the policy cancels or skips the remaining steps, the result is “stop” or “skip”, so that the policy is
+    not asked again about later groups.
     """
     try:
         verdict = policies[name].rest(group, last)
@@ -126,7 +127,11 @@ def _is_open(line: Line, last: Mapping[int | None, Last]) -> bool:
 
 
 def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
-    """Return the status and message of a step that does not run, or None if it runs."""
+    """Return the status and the message of a step that does not run; None if the step runs.
+
+    `failed` says why earlier groups failed, and is empty if none failed. `rest` is what the failure policy
+    does with the remaining steps.
+    """
     match line.get("run_if", "success"):
         case "always":
             return None
@@ -138,8 +143,8 @@ def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
 def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
     """Return the numbers of the plan lines that still run after a cancel or, if `is_failure`, a timeout.
 
-    Clean-up steps run after both; after a timeout, steps that run after a failure do as well. Steps of the
-    first group have nothing to clean up after, so they are cancelled like any other step.
+    These are the clean-up steps and, after a timeout, also the steps that run after a failure. The steps of
+    the first group have nothing to clean up, so they are cancelled like any other step.
     """
     kept = ("always", "failure") if is_failure else ("always",)
     first = min((line["index"] for line in plan), default=0)
@@ -147,16 +152,19 @@ def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
 
 
 def stopping_reason(group: Sequence[Line], last: Mapping[int | None, Last]) -> str:
-    """Return why this group counts as a failure of the execution; empty if it does not.
+    """Return why this group makes the execution fail; an empty string if it does not.
 
-    `group` contains all steps of the plan with the same index. A step that failed does not count if it has
-    `continue_on_failure`. A step without a finished attempt has lost its task, which always counts.
+    `group` contains all steps of the plan with the same index. The failure of a step with
+    `continue_on_failure` does not count. A step without a finished attempt always counts as a failure,
+    because its task has disappeared.
     """
     reasons = []
     for step in group:
         ended = last.get(step["line"])
         if ended is None or ended.status in UNFINISHED:
-            reasons.append(f"Step “{step['name']}” has no outcome: its task vanished from the queue.")
+            reasons.append(
+                f"Step “{step['name']}” has no outcome, because its task is missing from the queue."
+            )
         elif ended.status in FAILED and not step["continue_on_failure"]:
             reasons.append(f"Step “{step['name']}” {_said(ended)}")
     return " ".join(reasons)
@@ -169,9 +177,9 @@ def _said(ended: Last) -> str:
 
 
 def reusable(plan: Sequence[Line], succeeded: Collection[int]) -> set[int]:
-    """Return the numbers of those `succeeded` plan lines that a retry does not run again.
+    """Return the numbers of those plan lines among `succeeded` that a retry does not run again.
 
-    Steps that run always, or only after a failure, are not reused.
+    Steps that always run, or that run only after a failure, are not reused.
     """
     return {
         line["line"]

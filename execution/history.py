@@ -25,7 +25,7 @@ HOUR, TEN_MINUTES = 13, 15
 
 
 class Ran(NamedTuple):
-    """The data of one execution that a chart needs."""
+    """What a chart needs to know about one execution."""
 
     id: int
     state: str
@@ -50,7 +50,7 @@ class Bucket(NamedTuple):
 
 
 def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
-    """Return the last `count` executions of each schedule, the newest first, by the id of the schedule."""
+    """Return the last `count` executions of each schedule, newest first, by the id of the schedule."""
     if not schedule_ids:
         return {}
     columns = "schedule_id, id, status, cancel_requested_at IS NOT NULL, activity_id, started_at, finished_at"
@@ -68,14 +68,17 @@ def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
 
 
 def usual_duration_of(schedule_id: int | None) -> timedelta | None:
-    """Return the usual duration of the schedule's executions; None if it is not known."""
+    """Return how long an execution of the schedule usually takes; None if it is not known."""
     if schedule_id is None:
         return None
     return usual_duration(recent([schedule_id], count=USUAL_AMONG).get(schedule_id, []))
 
 
 def usual_duration(ran: Sequence[Ran]) -> timedelta | None:
-    """Return the median duration of the last successful executions that reused no steps; None without any."""
+    """Return the median duration of the latest successful executions; None if there are none.
+
+    `ran` must begin with the newest execution. Executions that reused steps are left out.
+    """
     whole = [each for each in ran if each.state == "completed" and not each.is_partial]
     lengths = [each.duration for each in whole if each.duration is not None]
     if not lengths:
@@ -84,7 +87,7 @@ def usual_duration(ran: Sequence[Ran]) -> timedelta | None:
 
 
 def ended_by_hour(since: datetime) -> list[Bucket]:
-    """Count the executions that ended since this time, by status and by the hour (UTC) of their end."""
+    """Count the executions that have ended since this time, by status and by the hour (UTC) of their end."""
     at = connection.ops.adapt_datetimefield_value(since)
     bucket = f"substr(CAST(finished_at AS text), 1, {HOUR})"
     sql = (
@@ -95,9 +98,9 @@ def ended_by_hour(since: datetime) -> list[Bucket]:
 
 
 def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list[Bucket]:
-    """Count a schedule's latest executions by status and by the ten-minute period (UTC) of their start.
+    """Count the latest executions of a schedule, by status and by the ten minutes (UTC) of their start.
 
-    The periods are short, so that a page can sum them into days in the schedule's time zone.
+    The periods are short so that a page can add them up to days in the schedule's time zone.
     """
     bucket = f"substr(CAST(started_at AS text), 1, {TEN_MINUTES})"
     sql = (

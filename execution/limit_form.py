@@ -18,11 +18,11 @@ class LimitForm(VerbForm, LimitModelForm):
         model = Limit
         fields = ("key", "size", "note")
         help_texts = {
-            "key": "Which tasks to limit: <code>global</code>, <code>pool:default</code>, "
-            "<code>type:sql</code>, <code>resource:…</code> with a resource that steps name, or a key of "
-            "your own policy. Cannot be changed later.",
-            "size": "How many tasks with this key can run at once. If 0, none start.",
+            "key": "Which tasks to limit: <code>global</code> (all tasks), <code>pool:default</code>, "
+            "<code>type:sql</code>, <code>resource:…</code> with the name of a resource that steps use, or a "
+            "key from your own concurrency policy. The key cannot be changed later.",
+            "size": "How many tasks with this key can run at once. If 0, no tasks with this key start.",
         }
 
     def validate_unique(self) -> None:
-        """Check nothing: `Limit.objects.define` refuses a duplicate key, and says what to do instead."""
+        """Check nothing here: `Limit.objects.define` refuses a duplicate key and says what to do instead."""

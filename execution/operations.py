@@ -41,8 +41,8 @@ class Retry(Operation[Execution]):
     name, label, form = "retry", "Retry failed steps", RetryForm
     permission = permissions.RUN
     question = (
-        "Start a new execution of the same plan for the same time? Steps that succeeded are reused; all "
-        "others run again."
+        "Start a new execution of the same plan, for the same scheduled time? Steps that succeeded will be "
+        "reused, except for steps that always run. All other steps will run again."
     )
     whole = False
 
@@ -61,7 +61,8 @@ class Retry(Operation[Execution]):
         except Overlapping as overlapping:
             raise Declined(
                 format_html(
-                    "“{}” was not started: {} is still running. Choose an overlap policy, or wait.",
+                    "“{}” was not run again because {} is still running. Wait until it ends, or choose "
+                    "another overlap policy.",
                     execution,
                     execution_link(overlapping.blocked_by),
                 )
@@ -69,13 +70,13 @@ class Retry(Operation[Execution]):
         except Refused as refused:
             raise Declined(str(refused)) from refused
         if started is None:
-            return Done(f"The retry of “{execution.schedule_name}” is waiting for its turn.")
+            return Done(f"The retry of “{execution}” is waiting for another execution to end.")
         return Done(f"“{started}” has started.", execution_url(started.pk))
 
 
 class RunAgain(Retry):
     name, label = "again", "Run again"
-    question = "Start a new execution of the whole plan for the same time?"
+    question = "Start a new execution of the whole plan, for the same scheduled time?"
     whole = True
 
     def applies(self, execution: Execution) -> bool:
@@ -86,8 +87,8 @@ class CancelTask(Operation[WorkerTask]):
     name, label = "cancel", "Cancel"
     permission = permissions.RUN
     question = (
-        "Cancel this job or execution? Waiting tasks do not start, and running ones are asked to stop. "
-        "Clean-up steps still run."
+        "Cancel this job or execution? Waiting tasks will not start, and running tasks will be asked to "
+        "stop. Clean-up steps will still run."
     )
 
     def about(self, task: WorkerTask) -> str:
@@ -105,7 +106,7 @@ class CancelTask(Operation[WorkerTask]):
         # Several tasks of one execution may have been selected: cancelling the first cancels all.
         mine = Execution.objects.filter(cancel_requested_at=now)
         if task.execution is not None and mine.filter(pk=task.execution.pk).exists():
-            return Done(f"“{task}” is cancelled with “{task.execution}”.", queue_url())
+            return Done(f"“{task}” is being cancelled together with “{task.execution}”.", queue_url())
         raise Declined(f"“{task}” has already ended.")
 
 
@@ -123,7 +124,7 @@ def cancelled_tasks(execution: Execution) -> str:
 
 
 def clean_up_words(names: Sequence[str]) -> str:
-    return f"clean-up still runs: {', '.join(f'“{name}”' for name in names)}"
+    return f"clean-up will still run: {', '.join(f'“{name}”' for name in names)}"
 
 
 def _told(statuses: Sequence[str]) -> str:
@@ -158,8 +159,8 @@ class WaitingTaskOperation(Operation[WorkerTask]):
 
 class MoveToFront(WaitingTaskOperation):
     name, label = "front", "Move to the front"
-    done = "was moved to the front"
-    question = "Move this task ahead of all others in its pool that have the same priority?"
+    done = "was moved ahead of all other tasks with the same pool and priority"
+    question = "Move this task ahead of all other tasks with the same pool and priority?"
 
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
         return task.move_to_front(initiator=by, now=now)
@@ -167,8 +168,11 @@ class MoveToFront(WaitingTaskOperation):
 
 class MoveToBack(WaitingTaskOperation):
     name, label = "back", "Move to the back"
-    done = "was moved to the back"
-    question = "Move this task behind all others in its pool that have the same priority and are queued now?"
+    done = "was moved behind all other tasks with the same pool and priority"
+    question = (
+        "Move this task behind all other tasks with the same pool and priority? Tasks that are queued later "
+        "will start before it as well."
+    )
 
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
         return task.move_to_back(initiator=by, now=now)
@@ -188,7 +192,7 @@ class Prioritise(WaitingTaskOperation):
     question = "Change the priority of this task? In each pool, tasks with a higher priority start first."
 
     def about(self, task: WorkerTask) -> str:
-        return f"now {task.priority}"
+        return f"current priority {task.priority}"
 
     def change(self, task: WorkerTask, answers: dict[str, Any], by: Initiator, now: datetime) -> bool:
         return task.prioritise(answers["priority"], initiator=by, now=now)
@@ -196,9 +200,12 @@ class Prioritise(WaitingTaskOperation):
 
 class Hasten(WaitingTaskOperation):
     name, label = "hasten", "Start without waiting"
-    why_not = "is not waiting for a time"
-    done = "no longer waits for its time"
-    question = "Start this task now? It no longer waits for its start time or for the delay before a retry."
+    why_not = "is not delayed"
+    done = "is no longer delayed"
+    question = (
+        "Start this task without further delay? It will no longer wait for its start time or for its retry "
+        "delay."
+    )
 
     def applies(self, task: WorkerTask) -> bool:
         is_queued = task.status == WorkerTask.Status.QUEUED
@@ -211,7 +218,9 @@ class Hasten(WaitingTaskOperation):
 class RetryJob(Operation[Activity]):
     name, label = "retry", "Retry"
     permission = permissions.RUN
-    question = "Queue another attempt of this job? Its automatic retries start from the beginning."
+    question = (
+        "Queue another attempt of this job? The job will again have its full number of automatic retries."
+    )
 
     def applies(self, activity: Activity) -> bool:
         return activity.is_final and "step" in (activity.details or {}) and not activity.retries.exists()
@@ -221,7 +230,7 @@ class RetryJob(Operation[Activity]):
     ) -> Done:
         job = Job.find(activity.task_key) if activity.task_key else None
         if job is None:
-            raise Declined(f"“{activity.target_name}” is part of an execution: retry the execution instead.")
+            raise Declined(f"“{activity.target_name}” is part of an execution. Retry the execution instead.")
         try:
             task = job.retry(initiator=initiator, now=now)
         except Refused as refused:
@@ -232,7 +241,7 @@ class RetryJob(Operation[Activity]):
 class RunTemplate(Operation[TaskTemplate]):
     name, label, form = "run", "Run now", OnceForm
     permission = permissions.RUN
-    question = "Queue a single job from this template as it is now?"
+    question = "Queue a single job with the current settings of this template?"
 
     def applies(self, template: TaskTemplate) -> bool:
         return not template.is_archived
@@ -247,7 +256,7 @@ class RunTemplate(Operation[TaskTemplate]):
             raise Declined(" ".join(error.messages)) from error
         job = Job.find(key)
         assert job is not None
-        return Done(f"A job from “{template}” was queued.", job.activity.get_absolute_url())
+        return Done(f"Queued a job from the template “{template}”.", job.activity.get_absolute_url())
 
 
 def execution_url(pk: int | None) -> str:
@@ -294,14 +303,18 @@ class RunNow(ScheduleOperation):
         except manual_runs.Overlapping as overlapping:
             raise Declined(
                 format_html(
-                    "“{}” was not started: {} is still running. Choose an overlap policy, or wait.",
+                    "“{}” was not started because {} is still running. Wait until it ends, or choose another "
+                    "overlap policy.",
                     schedule,
                     execution_link(overlapping.blocked_by),
                 )
             ) from overlapping
         started = Execution.objects.filter(occurrence=occurrence).only("pk").first()
         if started is None:
-            return Done(f"“{schedule}” is waiting for its turn.", schedule.get_absolute_url())
+            return Done(
+                f"The run of “{schedule}” is waiting for another execution to end.",
+                schedule.get_absolute_url(),
+            )
         return Done(f"“{schedule}” has started.", started.get_absolute_url())
 
     def about(self, schedule: Schedule) -> str:
@@ -311,8 +324,8 @@ class RunNow(ScheduleOperation):
 class CancelRunning(ScheduleOperation):
     name, label, form = "cancel", "Cancel running", ReasonForm
     question = (
-        "Cancel the running executions? Running steps are asked to stop, and no further steps start, except "
-        "clean-up steps (those that always run)."
+        "Cancel all running executions of this schedule? Running steps will be asked to stop, and no further "
+        "steps will start, except for clean-up steps (steps that always run)."
     )
 
     def about(self, schedule: Schedule) -> str:
@@ -338,8 +351,8 @@ class Cancel(Operation[Execution]):
     name, label, form = "cancel", "Cancel", ReasonForm
     permission = permissions.RUN
     question = (
-        "Cancel this execution? Running steps are asked to stop and get time to do so. No further steps "
-        "start, except clean-up steps (those that always run)."
+        "Cancel this execution? Running steps will be asked to stop, and no further steps will start, except "
+        "for clean-up steps (steps that always run)."
     )
 
     def applies(self, execution: Execution) -> bool:
@@ -360,8 +373,8 @@ class Terminate(Operation[Execution]):
     name, label, form, is_final = "terminate", "Terminate", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "Terminate this execution? Running steps are killed at once, their remaining output is not recorded, "
-        "and clean-up steps do not run."
+        "Terminate this execution? The execution will end immediately. Running steps will be stopped, their "
+        "remaining output will not be recorded, and clean-up steps will not run."
     )
 
     def applies(self, execution: Execution) -> bool:
@@ -382,8 +395,8 @@ class Release(Operation[Reservation]):
     name, label, form, is_final = "release", "Release", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "Release this seat immediately? The request that holds the seat or is waiting for it fails as lost, "
-        "and its step is asked to stop."
+        "Release this seat immediately? The direct request that holds the seat, or is waiting for it, will "
+        "fail. If its step is running, the step will be asked to stop."
     )
 
     def applies(self, reservation: Reservation) -> bool:
@@ -393,13 +406,16 @@ class Release(Operation[Reservation]):
         self, reservation: Reservation, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not reservation.free(initiator=initiator, now=now, reason=answers["reason"]):
-            raise Declined(f"The seat of “{reservation}” is already free.")
-        return Done(f"The seat of “{reservation}” was released.")
+            raise Declined(f"The seat reserved in pool “{reservation.pool}” was already released.")
+        return Done(f"The seat reserved in pool “{reservation.pool}” was released.")
 
 
 class DeleteLimit(Removal):
     permission, list_name = "execution.delete_limit", "web:limits"
-    question = "Delete this limit? Tasks that are waiting for it can start, unless another limit applies."
+    question = (
+        "Delete this limit? Tasks that are waiting for this limit will be able to start, unless another "
+        "limit is full."
+    )
 
 
 offer(Schedule, RunNow(), CancelRunning(), first=True)

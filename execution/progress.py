@@ -14,7 +14,7 @@ from database.statements import among, fetch
 
 
 class ExecutionProgress(NamedTuple):
-    """Counts of an execution's steps. A step that will be retried does not count as done."""
+    """How many steps of an execution are done. A step that will be retried does not count as done."""
 
     steps: int = 0
     done: int = 0
@@ -24,7 +24,7 @@ class ExecutionProgress(NamedTuple):
 
     @classmethod
     def of(cls, attempts: Iterable[Activity]) -> ExecutionProgress:
-        """Return the progress of an execution with these attempts; each step counts by its last attempt.
+        """Return the progress of an execution with these attempts. Only the last attempt of each step counts.
 
         The attempts of a step must be given in order.
         """
@@ -44,7 +44,7 @@ class ExecutionProgress(NamedTuple):
 
 
 def progress_by_root(roots: Sequence[int]) -> Mapping[int, ExecutionProgress]:
-    """Return the progress of many executions, by the id of the root activity, with one statement."""
+    """Return the progress of many executions, read with one query; the keys are ids of root activities."""
     if not roots:
         return {}
     theirs, params = among("parent_id", roots)
@@ -70,7 +70,7 @@ def _share(attempt: Activity) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """The elapsed time of an execution, compared with the usual time of its schedule."""
+    """The elapsed time of an execution, compared with the usual duration of its schedule's executions."""
 
     started_at: datetime
     finished_at: datetime | None
@@ -95,5 +95,5 @@ class Timing:
 
     @property
     def over(self) -> timedelta | None:
-        """Return how much longer than usual a running execution has taken so far; None if it has not."""
+        """Return by how much a running execution has exceeded its usual duration; None if it has not."""
         return self.now - self.ends_at if self.ends_at is not None and self.ends_at <= self.now else None

@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 MAX_CRASHES = 3
-MUST_NOT_REPEAT = "the step must not run twice"
+MUST_NOT_REPEAT = "not retried, because the step must not run twice"
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The failures and crashes that a task has had so far, and the retry policy of its step.
+    """How often a task has failed and crashed so far, and the retry policy of its step.
 
-    The defaults of the retry policy allow no retries. They apply if the plan line of the step cannot be read.
+    By default, the retry policy allows no retries. This applies if the plan line of the step cannot be read.
     """
 
     failures: int
@@ -32,20 +32,24 @@ class Budget:
     def of(cls, failures: int, crashes: int, line: Mapping[str, Any]) -> Budget:
         """Return the budget of a task with these counts and the retry policy in its plan line.
 
-        The line must have all values, as `brief.whole` returns it, or be empty if it could not be read.
+        The line must contain all values, as `brief.whole` returns it, or be empty if it could not be read.
         """
         allowed = {each.name: line[each.name] for each in fields(cls) if each.name in line}
         return cls(failures, crashes, **allowed)
 
     def forgives(self, error: str) -> bool:
-        """Return whether the step may be retried after this error."""
+        """Return whether the retry policy allows a retry after this error."""
         told = error.casefold()
         return not self.retry_on or any(text.casefold() in told for text in self.retry_on)
 
 
 @dataclass(frozen=True)
 class Next:
-    """When the next attempt can start (None if there is none), and the failures and crashes so far."""
+    """What follows an attempt.
+
+    `available_at` is when the next attempt can start; None if there is none. `failures` and `crashes` are how
+    often the task has failed and crashed so far.
+    """
 
     available_at: datetime | None
     failures: int
@@ -54,7 +58,10 @@ class Next:
 
 
 def after_failure(budget: Budget, *, error: str, can_retry: bool, chance: float, now: datetime) -> Next:
-    """Decide what follows a failed attempt. `chance`, from 0 to 1, is the share of the jitter to use."""
+    """Decide what follows a failed attempt.
+
+    `chance`, from 0 to 1, is the fraction of the retry policy's jitter that is added to the delay.
+    """
     failures = budget.failures + 1
     again = can_retry and failures <= budget.max_retries and budget.forgives(error)
     at = now + delay(failures, budget) * (1 + budget.retry_jitter / 100 * chance) if again else None
@@ -66,15 +73,17 @@ def after_crash(budget: Budget, *, now: datetime) -> Next:
     if budget.on_crash == "fail":
         return Next(None, budget.failures, crashes, MUST_NOT_REPEAT)
     if crashes >= MAX_CRASHES:
-        return Next(None, budget.failures, crashes, f"crash loop: its worker was lost {crashes} times")
+        return Next(
+            None, budget.failures, crashes, f"crash loop, {crashes} workers were lost while running this step"
+        )
     return Next(now, budget.failures, crashes)
 
 
 def after_drain(budget: Budget, *, now: datetime) -> Next:
-    """Decide what follows an attempt that was interrupted because its worker stops.
+    """Decide what follows an attempt that was interrupted because its worker is stopping.
 
-    The retry does not count against the budget. A step that must not run twice is not retried, as it may have
-    begun.
+    A retry does not count against the budget. A step that must not run twice is not retried, because the step
+    may have begun.
     """
     if budget.on_crash == "fail":
         return Next(None, budget.failures, budget.crashes, MUST_NOT_REPEAT)
@@ -84,7 +93,7 @@ def after_drain(budget: Budget, *, now: datetime) -> Next:
 def delay(failures: int, budget: Budget) -> timedelta:
     """Return the delay before the next attempt: by default 10, 20, 40 s and so on, up to ten minutes.
 
-    If the first delay exceeds the cap, every attempt uses the first delay.
+    If the first delay is longer than the maximum, the first delay is used before every attempt.
     """
     cap = max(budget.retry_cap_seconds, budget.retry_seconds)
     # The exponent is bounded so that the power fits into a float; the cap is reached long before.

@@ -66,7 +66,7 @@ class Node:
         return self.value
 
     def inside(self, *path: str | int) -> Node:
-        """Return the node at the path or, if there is none, the deepest node on the way to it."""
+        """Return the node at the path or, if there is none, the deepest existing node along the path."""
         node = self
         for part in path:
             match node.value:
@@ -248,7 +248,7 @@ def _syntax_complaint(error: yaml.YAMLError, text: str) -> Complaint:
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper that quotes strings that this or another YAML reader might read as another type."""
+    """A YAML writer that quotes text if a reader, this one or another, might take it for another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

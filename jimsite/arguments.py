@@ -34,7 +34,10 @@ def schedule_name(parser: CommandParser) -> None:
 def named_schedules(parser: CommandParser, *, every: str) -> None:
     parser.add_argument("schedules", nargs="*", metavar="NAME", help="names or ids of schedules")
     parser.add_argument(
-        "--tag", action="append", default=[], help="schedules with this tag; repeat to require several tags"
+        "--tag",
+        action="append",
+        default=[],
+        help="schedules with this tag; can be repeated to require several tags",
     )
     parser.add_argument("--all", action="store_true", help=every)
 
@@ -54,7 +57,7 @@ def overlap(parser: CommandParser, usual: str) -> None:
         "--overlap",
         choices=Overlap.values,
         default="",
-        help=f"overlap policy if an execution is already running (default: {usual})",
+        help=f"what to do if an execution is already running (default: {usual})",
     )
 
 
@@ -76,12 +79,15 @@ def length(text: str) -> timedelta:
 
 
 def instant(field: str, text: str, schedule: Schedule, *, now: datetime, at: time = time(0, 0)) -> datetime:
-    """Parse a time in the schedule's time zone or with an offset; a date alone means `at` on that day."""
+    """Parse a time, by default in the schedule's time zone. A date alone means the time `at` on that day."""
     return bound_of(field, _dated(text, schedule, now), schedule.zone.key, "cron", at=at)
 
 
 def wall_or_instant(field: str, text: str, schedule: Schedule, *, now: datetime) -> datetime:
-    """Parse a time. Without an offset, return it as naive: a wall time can exist twice or not at all."""
+    """Parse a time. If it has no offset, return a naive datetime.
+
+    A local time can exist twice, or not at all, when the clocks change, so the caller decides what it means.
+    """
     return clock_reading(field, _dated(text, schedule, now))
 
 
@@ -92,10 +98,10 @@ def _dated(text: str, schedule: Schedule, now: datetime) -> str:
 
 
 def chosen_schedules(options: dict[str, Any]) -> tuple[list[Schedule], list[Schedule]]:
-    """Return the schedules that were named and, separately, the others that have all of the tags."""
+    """Return the schedules given by name and, separately, the other schedules that have all given tags."""
     names, tags = options["schedules"], options["tag"]
     if not names and not tags:
-        raise Refused("Name at least one schedule, or use --tag or --all.")
+        raise Refused("Give the name of at least one schedule, or use --tag or --all.")
     named = list(dict.fromkeys(Schedule.objects.called(name) for name in names))
     tagged = list(Schedule.objects.chosen_by(tags).order_by("name")) if tags else []
     return named, [schedule for schedule in tagged if schedule not in named]
@@ -110,7 +116,7 @@ def execution_called(text: str) -> Execution:
     execution = Execution.objects.filter(pk=int(found[1])).first() if found else None
     if execution is None:
         raise Refused(
-            f"Execution “{text}” was not found. Use “executions” to list executions with their numbers."
+            f"Execution “{text}” was not found. Use “executions” to list executions and their numbers."
         )
     return execution
 
@@ -127,7 +133,7 @@ def run_called(text: str) -> Execution | Job:
 
 
 def activity_called(text: str) -> Activity:
-    """Find an activity by its number, or the last attempt of a job or step by its id."""
+    """Find an activity by its number, or by the id of a job or step, which means the last attempt."""
     key, found = uuid_of(text), _ID.fullmatch(text.strip())
     if key is not None:
         activity = Activity.objects.filter(task_key=key).order_by("-attempt").first()
@@ -135,7 +141,7 @@ def activity_called(text: str) -> Activity:
         activity = Activity.objects.filter(pk=int(found[1])).first() if found else None
     if activity is None:
         raise Refused(
-            f"Activity “{text}” was not found. Use “execution ID” to see the activities of its steps."
+            f"Activity “{text}” was not found. Use “execution ID” to see the activity of each step."
         )
     return activity
 

@@ -11,7 +11,7 @@ from django.db.models.functions import Concat
 
 
 class Backend(ModelBackend):
-    """Django's backend with one query instead of three."""
+    """Django's authentication backend, with one query instead of three."""
 
     def get_user(self, user_id: int) -> User | None:
         """Load the user with their own permissions and those of their groups."""
@@ -25,7 +25,7 @@ class Backend(ModelBackend):
         return user  # type: ignore[no-any-return]
 
     def get_all_permissions(self, user_obj: Any, obj: Any = None) -> set[str]:
-        """Return the permissions that `get_user` has loaded; without these, let Django load them."""
+        """Return the permissions that `get_user` has loaded; if it has loaded none, let Django load them."""
         held = getattr(user_obj, "held", None)
         if held is None or obj is not None or not user_obj.is_active:
             return super().get_all_permissions(user_obj, obj=obj)

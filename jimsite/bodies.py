@@ -14,7 +14,7 @@ WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]
 
 MOST_BYTES = 4 * 1_048_576
 TITLE = "Request body too large"
-TEXT = f"A request body can be at most {MOST_BYTES:,} bytes (4 MiB) long. Send less data per request."
+TEXT = f"A request body can have at most {MOST_BYTES:,} bytes (4 MiB). Send less data in each request."
 
 
 def bounded_asgi(application: AsgiApplication) -> AsgiApplication:
@@ -42,7 +42,10 @@ class _Body:
         self.is_too_long = False
 
     async def receive(self) -> Message:
-        """Return the next message, or a disconnect if the body is too long: Django then sends no response."""
+        """Return the next message, or a disconnect message if the body is too long.
+
+        Django sends no response after a disconnect.
+        """
         if not self.is_too_long:
             message = await self._receive()
             self._bytes += len(message.get("body", b""))

@@ -51,7 +51,7 @@ def synchronise(ctx: Context) -> dict[str, int]:
 
 
 def export(ctx: Context, directory: str) -> dict[str, int]:
-    """Write people to the directory that is named by the argument, which each step sets for itself."""
+    """Write people to a directory. Each step names its own directory in the argument."""
     for number, person in enumerate(PEOPLE[:7], 1):
         ctx.wait(0.3)
         ctx.write(f"{directory}: wrote {person}")
@@ -140,7 +140,7 @@ CALENDAR: dict[str, Any] = {
 }
 TEMPLATE: dict[str, Any] = {
     "name": "Directory export",
-    "description": "Writes changes to a directory. Each step sets which one.",
+    "description": "Writes changes to the directory that the step names.",
     "step_type": "python",
     "config": {"function": "jimsite.demo.export", "kwargs": {"directory": "AD"}},
     "timeout_seconds": 600,
@@ -185,7 +185,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Regional report",
-            "description": "Counts three regions in parallel, then adds them up.",
+            "description": "Counts items in three regions in parallel, then writes a report.",
             "spec": {"cron": ["* * * * *"]},
             "catch_up_seconds": 0,
             "steps": [
@@ -245,7 +245,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Order intake",
-            "description": "Sometimes takes over a minute. Runs that come due meanwhile wait for its end.",
+            "description": "A run can take more than a minute. Later runs then wait until it has ended.",
             "tags": ["finance"],
             "spec": {"every": [{"every": "1m", "offset": "10s"}]},
             "overlap": "buffer_all",
@@ -255,7 +255,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Backup",
-            "description": "Runs every 15 minutes, with a jitter that spreads the load.",
+            "description": "Runs every 15 minutes, with a random delay (jitter) that spreads the load.",
             "tags": ["nightly"],
             "spec": {"cron": ["*/15 * * * *"], "jitter": "10m"},
             "overlap": "buffer_one",
@@ -263,7 +263,7 @@ def definitions(calendar: str = CALENDAR["name"]) -> list[dict[str, Any]]:
         },
         {
             "name": "Rebuild everything",
-            "description": "Has no times. It runs only when started with “Run now”.",
+            "description": "Has no scheduled times. It runs only when started with “Run now”.",
             "spec": {},
             "steps": [step(0, "Rebuild", rebuild, timeout_seconds=600)],
         },

@@ -104,7 +104,9 @@ def places(name: str, *, about: str = "") -> list[str]:
             ip_network(place)
         except ValueError as error:
             if not re.fullmatch(r"(?=.*[a-zA-Z])[\w.-]+", place):
-                raise ImproperlyConfigured(f"{name}: {error}, nor a host name.") from None
+                raise ImproperlyConfigured(
+                    f"{name}: {place!r} is neither a host name, an IP address nor a network: {error}."
+                ) from None
     return listed
 
 
@@ -115,7 +117,7 @@ def ports(name: str, *, about: str = "") -> list[int]:
 def _port(name: str, text: str) -> int:
     port = whole_number(text, digits=5, least=1, most=65_535)
     if port is None:
-        raise ImproperlyConfigured(f"{name}: {text} must be a port from 1 to 65535.")
+        raise ImproperlyConfigured(f"{name}: {text!r} is not a port; use whole numbers from 1 to 65535.")
     return port
 
 
@@ -140,7 +142,7 @@ def database(*, data_dir: Path, pooled: bool, about: str = "") -> dict[str, Any]
 
 
 def is_keyless() -> bool:
-    """Return whether this process runs the code of direct requests, which must not have any keys."""
+    """Return whether this process runs code of direct requests, and must therefore have no keys."""
     return bool(_given("JIM_KEYLESS"))
 
 
@@ -158,10 +160,10 @@ def secret_key(*, data_dir: Path, about: str = "") -> str:
         raise ImproperlyConfigured(f"The secret key cannot be stored in {path}: {error.strerror}.") from None
     except given_files.Unfit as error:
         raise ImproperlyConfigured(
-            f"{path} {error}. Alternatively, delete the file to generate a new secret key."
+            f"{path} {error}. Alternatively, delete the file, and JIM generates a new secret key."
         ) from None
     if not key:
-        raise ImproperlyConfigured(f"{path} is empty. Delete the file to generate a new secret key.")
+        raise ImproperlyConfigured(f"{path} is empty. Delete the file, and JIM generates a new secret key.")
     return key
 
 
@@ -244,7 +246,7 @@ def _sql_connections(given: str, source: str) -> dict[str, SqlConnection]:
     if not isinstance(urls, dict) or not all(re.fullmatch(r"[\w.-]{1,100}", name) for name in urls):
         raise ImproperlyConfigured(
             f'{source} must be a JSON object of names and URLs, such as {{"hr": "postgresql://…"}}; '
-            "names consist of letters, digits, dots, - and _."
+            "names can contain letters, digits, dots, - and _."
         )
     connections = {}
     for name, url in urls.items():

@@ -42,7 +42,7 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     text = "JIM cannot process this request."
     if isinstance(exception, DisallowedModelAdminLookup):
-        text = f"{exception}. Use the filters beside the list."
+        text = f"{exception}. Use the filters next to the list instead."
     return _answer(request, 400, "Bad request", text)
 
 

@@ -55,12 +55,15 @@ class FollowingCommand(JimCommand):
             help="wait until the execution ends, and show its progress",
         )
         parser.add_argument(
-            "--timeout", type=length, metavar="DURATION", help="wait at most this long: 90s, 15m, 1h30m"
+            "--timeout",
+            type=length,
+            metavar="DURATION",
+            help="with --wait, stop waiting after this time: 90s, 15m, 1h30m",
         )
         parser.add_argument(
             "--cancel-on-interrupt",
             action="store_true",
-            help="cancel the execution on Ctrl-C or TERM without asking",
+            help="with --wait, cancel the execution on Ctrl-C or TERM without asking",
         )
 
     def follow(self, execution: Execution, options: dict[str, Any]) -> None:
@@ -109,7 +112,7 @@ class Watch:
     def _refuse_settled(self, occurrence: Occurrence) -> None:
         fate = self._read(lambda: Occurrence.objects.filter(pk=occurrence.pk).first())
         if fate is None or fate.status not in (Occurrence.Status.PENDING, Occurrence.Status.STARTED):
-            why = f"{fate.status}: {fate.reason}" if fate else "the occurrence was deleted"
+            why = f"{fate.status}: {fate.reason}" if fate else "the record of this run was deleted"
             raise CommandError(f"The execution was not started: {why}.", returncode=NOT_NOW)
 
     def until_over(self, execution_id: int, usual: timedelta | None) -> Snapshot:
@@ -138,7 +141,8 @@ class Watch:
         title = Text(f"{progress.execution}  ", style="bold") + state(progress.execution.state)
         room = max(self.console.height - LINES_AROUND_STEPS, LEAST_STEPS_SHOWN)
         steps = progress.table(width=self.console.width, most=room)
-        return Group(title, steps, Text(f"{progress.sentence()}. Press Ctrl-C to leave."))
+        keys = "cancel" if self.cancels else "leave or cancel"
+        return Group(title, steps, Text(f"{progress.sentence()}. Ctrl-C: {keys}."))
 
     def _tell_news(self, progress: Snapshot) -> None:
         """Print a line for each step that has begun or ended since the last call."""
@@ -159,7 +163,7 @@ class Watch:
     def _interrupted(self, execution_id: int) -> None:
         """Ask the user what to do: cancel the execution, keep waiting, or leave it by raising CommandError.
 
-        With `cancels`, cancel the execution without asking.
+        If `self.cancels` is true, cancel the execution without asking.
         """
         choice = "c" if self.cancels else self._choice(execution_id)
         if choice == "w":
@@ -171,7 +175,7 @@ class Watch:
                 returncode=INTERRUPTED,
             )
         Execution.objects.get(pk=execution_id).cancel(
-            initiator=self.by, now=clock.now(), reason="Interrupted in the terminal."
+            initiator=self.by, now=clock.now(), reason="Cancelled with Ctrl-C or TERM in a terminal."
         )
         self.console.print(Text(f"Execution {execution_id} is being cancelled."))
         self.cancels = False  # a second Ctrl-C leaves it
@@ -197,7 +201,7 @@ class Watch:
                 return look()
             except AWAY as error:
                 self.console.print(
-                    Text(f"The database cannot be reached, trying again: {printable(str(error))}")
+                    Text(f"The database cannot be reached ({printable(str(error))}). Trying again.")
                 )
                 connection.close()
                 self._pause("the database cannot be reached", AWAY_SECONDS)

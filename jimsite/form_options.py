@@ -57,7 +57,7 @@ class FormOptions:
             parser.add_argument(option, dest=name, required=is_needed, help=_help(name, each), **kind)
 
     def read(self, make: Callable[[QueryDict | None], F], options: dict[str, Any]) -> F:
-        """Fill the form with the given values; the other fields get the value that a page would show.
+        """Fill the form with the given values, and the other fields with the values that a page would show.
 
         Raise ValidationError with the errors by field.
         """
@@ -90,7 +90,7 @@ def unseen(prompt: str) -> str:
 
 def _help(name: str, each: forms.Field) -> str:
     if isinstance(each.widget, Concealed):
-        return "set your own value; it is read from standard input or a hidden prompt"
+        return "set your own value, which is read from standard input or a hidden prompt"
     words = strip_tags(str(each.help_text)).replace("{clock}", "").strip()
     words = words or f"{each.label or pretty_name(name)}."
     if _is_many(each):
@@ -120,7 +120,7 @@ def _is_many(each: forms.Field) -> bool:
 
 
 def _sent(each: forms.Field, value: Any) -> list[str]:
-    """Return the value of a field as a browser would send it; ask for it if it must not be shown."""
+    """Return a field's value as a browser would send it; read a secret value from a pipe or a prompt."""
     if value is True and isinstance(each.widget, Concealed):
         return [unseen(str(each.label)).rstrip("\r\n")]
     if isinstance(value, list):

@@ -92,7 +92,7 @@ class Snapshot:
         ended = f"{on_clock(execution.finished_at)} UTC" if execution.finished_at else ""
         rows = [
             ("Source", f"{execution.source or 'ad hoc'}, {source}"),
-            ("For", f"{on_clock(nominal, zone)} {zone}" if nominal and zone else ""),
+            ("Nominal time", f"{on_clock(nominal, zone)} {zone}" if nominal and zone else ""),
             ("Started", f"{on_clock(execution.started_at)} UTC ({when(execution.started_at, now=self.now)})"),
             ("Ended", ended),
             ("Retry of", f"execution {execution.retry_of_id}" if execution.retry_of_id else ""),

@@ -37,7 +37,10 @@ JIM_GRACE_SECONDS = environment.seconds(
     about="How long running steps can continue after a worker is told to stop.",
 )
 JIM_KILL_SECONDS = environment.seconds(
-    "JIM_KILL_SECONDS", 1, least=0, about="Time between TERM and KILL when a process is stopped."
+    "JIM_KILL_SECONDS",
+    1,
+    least=0,
+    about="Time between the signals TERM and KILL when the process of a step is stopped.",
 )
 
 JIM_OUTPUT_BYTES = environment.whole(
@@ -45,14 +48,14 @@ JIM_OUTPUT_BYTES = environment.whole(
     1_048_576,
     least=1,
     most=1_073_741_824,
-    about="Largest stored output of an attempt, in bytes.",
+    about="How many bytes of output are stored for each attempt at most.",
 )
 JIM_OUTPUT_LINES = environment.whole(
     "JIM_OUTPUT_LINES",
     10_000,
     least=1,
     most=10_000_000,
-    about="Largest stored output of an attempt, in lines.",
+    about="How many lines of output are stored for each attempt at most.",
 )
 
 JIM_BUFFER_LIMIT = environment.whole(
@@ -60,7 +63,8 @@ JIM_BUFFER_LIMIT = environment.whole(
     1_000,
     least=2,
     most=4_000,
-    about="How many occurrences of a schedule can be pending. More of them drop the oldest automatic ones.",
+    about="How many occurrences of a schedule can be pending. If there are more, the oldest automatic ones "
+    "are dropped.",
 )
 JIM_MINIMUM_INTERVAL_SECONDS = environment.whole(
     "JIM_MINIMUM_INTERVAL_SECONDS",
@@ -70,32 +74,39 @@ JIM_MINIMUM_INTERVAL_SECONDS = environment.whole(
     about="Shortest allowed time between two runs of a schedule.",
 )
 JIM_BACKFILL_SLICE = environment.whole(
-    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many occurrences a backfill adds in one go."
+    "JIM_BACKFILL_SLICE", 100, least=1, most=1_000, about="How many occurrences a backfill adds at once."
 )
 JIM_OVERDUE_SECONDS = environment.seconds(
     "JIM_OVERDUE_SECONDS",
     60,
     least=1,
-    about="How long after a missed time a schedule is shown as overdue.",
+    about="How late a schedule can be before it is shown as overdue.",
 )
 
 JIM_CONCURRENCY_POLICY = environment.text(
     "JIM_CONCURRENCY_POLICY",
     "execution.queue.concurrency.AllKeys",
-    about="Dotted path of a class whose method keys(line) returns the limits that a task counts towards.",
+    about="Dotted path of a class whose method keys(line) returns the keys of the limits for a task.",
 )
 
 JIM_WAKE_LEAST_SECONDS = environment.seconds(
-    "JIM_WAKE_LEAST_SECONDS", 30, least=0.01, about="Shortest time after which a consumer can be woken."
+    "JIM_WAKE_LEAST_SECONDS",
+    30,
+    least=0.01,
+    about="Shortest delay that a workflow's consumer can set with wake_at.",
 )
 JIM_WAKE_MOST_SECONDS = environment.seconds(
-    "JIM_WAKE_MOST_SECONDS", 86_400, least=1, about="Longest time after which a consumer can be woken."
+    "JIM_WAKE_MOST_SECONDS",
+    86_400,
+    least=1,
+    about="Longest delay that a workflow's consumer can set with wake_at.",
 )
 JIM_WORKFLOW_FIXER = environment.text(
     "JIM_WORKFLOW_FIXER",
     "",
-    about="Dotted path of a function that is called with a run that failed with a logic error. It returns "
-    "whether to retry the run now with the loaded code. Empty: none.",
+    about="Dotted path of a function that is called when a workflow run fails with a logic error. The "
+    "function gets the run and returns whether to retry it at once, with the code that the workers have "
+    "loaded. If empty, no function is called.",
 )
 
 JIM_EXECUTABLE_FOLDERS = environment.folders(
@@ -103,7 +114,9 @@ JIM_EXECUTABLE_FOLDERS = environment.folders(
     [BASE_DIR / "scripts", JIM_DATA_DIR / "scripts"],
     about="Folders from which “executable” and “powershell” steps may start programs and scripts.",
 )
-JIM_PWSH = environment.text("JIM_PWSH", "pwsh", about="Path to PowerShell 7, if `pwsh` is not on the PATH.")
+JIM_PWSH = environment.text(
+    "JIM_PWSH", "pwsh", about="Path to PowerShell 7, if “pwsh” is not in a standard folder such as /usr/bin."
+)
 
 JIM_HTTP_ALLOW = environment.places(
     "JIM_HTTP_ALLOW",
@@ -112,22 +125,24 @@ JIM_HTTP_ALLOW = environment.places(
 )
 JIM_HTTP_PORTS = environment.ports(
     "JIM_HTTP_PORTS",
-    about="Ports that outgoing HTTP requests can use (comma-separated). Empty: all.",
+    about="Ports that outgoing HTTP requests can use (comma-separated). If empty, all ports are allowed.",
 )
 JIM_HTTP_BYTES = environment.whole(
     "JIM_HTTP_BYTES",
     10_485_760,
     least=1,
     most=1_073_741_824,
-    about="Largest response to an outgoing HTTP request, in bytes. A request with a larger response fails.",
+    about="Largest response to an outgoing HTTP request, in bytes. If a response is larger, the request "
+    "fails.",
 )
 
 JIM_HEARTBEAT_URL = environment.address(
     "JIM_HEARTBEAT_URL",
-    about="URL of a monitoring service that the scheduler calls (GET) regularly. Empty: none.",
+    about="URL of a monitoring service, to which the scheduler regularly sends a GET request. If empty, "
+    "no requests are sent.",
 )
 JIM_HEARTBEAT_SECONDS = environment.seconds(
-    "JIM_HEARTBEAT_SECONDS", 60, least=1, about="How often the heartbeat URL is called."
+    "JIM_HEARTBEAT_SECONDS", 60, least=1, about="How often the scheduler calls the heartbeat URL."
 )
 
 # {"hr": "postgresql://user:password@host:5432/name", "local": "sqlite:////path/to/file"}. The file holds
@@ -160,7 +175,7 @@ JIM_PORT = environment.whole(
     8_000,
     least=1,
     most=65_535,
-    about="Port on which “manage.py up” serves the pages. The names of cookies contain it.",
+    about="Port on which “manage.py up” serves the pages. Cookie names contain this port.",
 )
 
 JIM_SECRETS_KEYS = environment.secrets_keys(
@@ -169,7 +184,9 @@ JIM_SECRETS_KEYS = environment.secrets_keys(
     "have the same keys.",
 )
 
-DEBUG = environment.flag("JIM_DEBUG", about="Show tracebacks in the browser. Do not use on a public host.")
+DEBUG = environment.flag(
+    "JIM_DEBUG", about="Show tracebacks in the browser. Do not use this on a public host."
+)
 DEFAULT_EXCEPTION_REPORTER_FILTER = "jimsite.error_pages.DiscreetReports"
 SECRET_KEY = environment.secret_key(
     data_dir=JIM_DATA_DIR, about="Key that signs sessions. It must be the same on all hosts."
@@ -177,12 +194,12 @@ SECRET_KEY = environment.secret_key(
 ALLOWED_HOSTS = environment.words(
     "JIM_ALLOWED_HOSTS",
     ["127.0.0.1", "localhost", "[::1]"],
-    about="Host names under which JIM can be reached (comma-separated).",
+    about="Host names by which JIM can be reached (comma-separated).",
 )
 CSRF_TRUSTED_ORIGINS = environment.words(
     "JIM_TRUSTED_ORIGINS",
     [],
-    about="Origins whose forms are accepted behind a proxy, such as https://jim.example (comma-separated).",
+    about="Origins from which forms are accepted behind a proxy (comma-separated), such as https://jim.example.",
 )
 
 INSTALLED_APPS = [
@@ -259,7 +276,7 @@ JIM_PROXIES = environment.whole(
     0,
     least=0,
     most=10,
-    about="Number of proxies in front of JIM that add to X-Forwarded-For. 0: the header is ignored.",
+    about="Number of proxies in front of JIM that add to X-Forwarded-For. If 0, the header is ignored.",
 )
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -275,15 +292,16 @@ AUTH_PASSWORD_VALIDATORS = [
 # Secure cookies only with JIM_HTTPS=1: without TLS, browsers would not send them to http://127.0.0.1.
 JIM_HTTPS = environment.flag(
     "JIM_HTTPS",
-    about="JIM is behind a TLS proxy that sets X-Forwarded-Proto: cookies are secure, and requests without "
-    "TLS are redirected.",
+    about="Whether JIM is behind a TLS proxy that sets X-Forwarded-Proto. Cookies are then secure, and "
+    "requests without TLS are redirected.",
 )
 JIM_HSTS_SECONDS = environment.whole(
     "JIM_HSTS_SECONDS",
     31_536_000,
     least=0,
     most=63_072_000,
-    about="With JIM_HTTPS, how long browsers must use TLS for this host (HSTS). 0: the header is not sent.",
+    about="With JIM_HTTPS, how long browsers must use TLS for this host (HSTS). If 0, the header is "
+    "not sent.",
 )
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = JIM_HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if JIM_HTTPS else None
@@ -320,7 +338,7 @@ JIM_API_PER_MINUTE = environment.whole(
 CALLS_PER_MINUTE = {"stranger": 60, "principal": JIM_API_PER_MINUTE, "user": 4 * JIM_API_PER_MINUTE}
 JIM_METRICS_OPEN = environment.flag(
     "JIM_METRICS_OPEN",
-    about="Serve /metrics without authentication; otherwise a token with the scope view is required.",
+    about="Serve /metrics without authentication; otherwise, a token with the scope “view” is required.",
 )
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -25,7 +25,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def backoff(ends: int) -> float:
-    """Return the seconds before a restart, given the number of exits in a row."""
+    """Return how many seconds to wait before a restart, given how often the child has ended in a row."""
     return BACKOFFS[min(ends, len(BACKOFFS)) - 1]
 
 
@@ -135,7 +135,7 @@ class Supervisor:
 
 @contextmanager
 def _signals() -> Iterator[Callable[..., set[signal.Signals]]]:
-    """Yield a function that waits for signals, including the exit of a child, and returns them."""
+    """Yield a function that waits for signals, including SIGCHLD when a child ends, and returns them."""
     reader, writer = socket.socketpair()
     with reader, writer:
         reader.setblocking(False)

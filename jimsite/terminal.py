@@ -102,7 +102,7 @@ class JimCommand(BaseCommand, ABC):
     def columns(
         self, columns: Mapping[str, Sequence[str | Text]], *, spare: Sequence[str] = (), rest: str = ""
     ) -> None:
-        """Print a table; `rest` says what was left out."""
+        """Print a table, and below it the line `rest`, which says which rows were left out."""
         self.console.print(table(columns, width=self.console.width, spare=spare))
         if rest:
             self.console.print(Text(rest), style="bright_black")
@@ -209,7 +209,7 @@ def _widest(name: str, cells: Sequence[str | Text]) -> int:
 
 
 def state(name: str, *, of: str = "") -> Text:
-    """Show a state with its glyph and colour; `of` names another state whose tone to use."""
+    """Show a state with its glyph and colour, or with the glyph and colour of the state `of`."""
     tone = words.tone(of or name)
     return Text(f"{words.TONES[tone][0]} {words.said(name)}", style=STYLES[tone]) if name else Text()
 
@@ -223,7 +223,7 @@ def on_clock(at: datetime | None, zone: tzinfo = UTC) -> str:
 
 
 def printable(text: str) -> str:
-    """Return one line without control characters, which errors and notes may contain."""
+    """Return the text as one line without the control characters that errors and notes may contain."""
     return "".join(each if each.isprintable() else " " if each.isspace() else REPLACEMENT for each in text)
 
 

@@ -202,7 +202,7 @@ def _as_help(operation: Operation[Any]) -> str:
 
 
 def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
-    """Find the rows that the user named; return each row once, by the text that was typed for it."""
+    """Find the rows that the user named, and return them by the typed text, each row only once."""
     found: dict[str, Any] = {}
     for text in texts:
         row = target.find(text)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 else:
 
     class ModelAdmin(admin.ModelAdmin):
-        """Adds the type parameter, which Django's class does not accept at run time."""
+        """Accepts a type parameter, as in `ModelAdmin[Run]`, which Django's class refuses at run time."""
 
         def __class_getitem__(cls, parameter: object) -> type[ModelAdmin]:
             return cls
@@ -55,7 +55,7 @@ M = TypeVar("M", bound=Model)
 
 
 class PlainSearch(ModelAdmin[M]):
-    """Searches for the text exactly as typed; Django treats quotation marks as special."""
+    """Searches for the text exactly as typed; Django's own search interprets quotation marks."""
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -87,7 +87,7 @@ class PlainSearch(ModelAdmin[M]):
 
 
 class JimAdmin(PlainSearch[M]):
-    """Pages without deletion. Changes are recorded as activities instead of admin log entries."""
+    """Admin pages without deletion. Changes are recorded as activities instead of admin log entries."""
 
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
@@ -113,7 +113,7 @@ class JimAdmin(PlainSearch[M]):
     ) -> HttpResponse:
         if "_saveasnew" in request.POST:
             # Django accepts this even if `save_as` is off, and then shows an object that does not exist.
-            raise BadRequest("“Save as new” is not offered here.")
+            raise BadRequest("“Save as new” is not available here.")
         return super().changeform_view(request, object_id, form_url, extra_context)
 
     def render_change_form(
@@ -154,7 +154,7 @@ class KnownValues(ABC, admin.SimpleListFilter):
 
 
 class InWords(admin.ChoicesFieldListFilter):
-    """A filter by the states of a column, which are written in lower case, as in badges."""
+    """A filter by state that shows the states in lower case, as badges do."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         everything, *states = super().choices(changelist)
@@ -177,7 +177,7 @@ class RecordAdmin(JimAdmin[M]):
         return False
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> NoReturn:
-        raise Http404("Records cannot be changed, so they have no history.")
+        raise Http404("This record is read-only, so it has no history of changes.")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return EndlessChangeList
@@ -284,10 +284,10 @@ class OperationsAdmin(JimAdmin[M]):
     def _targets(self, request: HttpRequest) -> list[M]:
         ids = set(request.GET.getlist("id"))
         if not all(self._is_id(text) for text in ids):
-            raise Http404("An id is invalid.")
+            raise Http404("The address contains an invalid id.")
         targets = list(self.get_queryset(request).filter(pk__in=ids).order_by("pk")[:MOST_AT_ONCE])
         if not targets or len(targets) != len(ids):
-            raise Http404("Some of the selected rows do not exist.")
+            raise Http404(f"Not all selected rows were found. Go back and select 1 to {MOST_AT_ONCE} rows.")
         return targets
 
     def _is_id(self, text: str) -> bool:
@@ -348,7 +348,7 @@ class OperationsAdmin(JimAdmin[M]):
 def _ask(
     admin: OperationsAdmin[Any], request: HttpRequest, chosen: QuerySet[Any], *, operation: Operation[Any]
 ) -> HttpResponse | None:
-    """Redirect from a list action to the confirmation page."""
+    """Redirect a list action to the confirmation page of the operation."""
     ids = list(chosen.order_by().values_list("pk", flat=True)[: MOST_AT_ONCE + 1])
     if len(ids) > MOST_AT_ONCE:
         admin.message_user(request, f"Select at most {MOST_AT_ONCE} rows at a time.", messages.ERROR)
@@ -357,7 +357,7 @@ def _ask(
 
 
 class VerbsAdmin(OperationsAdmin[M]):
-    """Pages whose forms are saved by a method of the model, which can refuse values that the form accepts."""
+    """Pages whose forms are saved by a method of the model; the method can refuse what the form accepts."""
 
     def get_form(self, request: HttpRequest, obj: M | None = None, *args: Any, **kwargs: Any) -> Any:
         form: Any = super().get_form(request, obj, *args, **kwargs)

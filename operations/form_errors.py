@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from .field_errors import FieldError, field_errors, in_words, path_of
 
-NO_VERSION = "The form does not say which version it changes. Reload the page and make your change again."
+NO_VERSION = "The form was submitted without a version number. Reload the page and make your change again."
 
 
 def complain(form: forms.BaseForm, error: ValidationError) -> None:
@@ -31,7 +31,7 @@ def placed(form: forms.BaseForm, error: FieldError) -> tuple[str | None, str]:
 
 
 class Unsaved(Exception):
-    """Errors that the model raised although the forms were valid. The page shows them at their fields."""
+    """Errors that the model raised although the forms were valid. The page shows each one at its field."""
 
     def __init__(self, errors: dict[str, list[str]], *, refusal: str = "") -> None:
         self.own: list[FieldError] = []

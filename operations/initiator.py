@@ -34,7 +34,7 @@ class Initiator:
 
     @classmethod
     def command(cls, name: str) -> Initiator:
-        """Return the initiator for a command, which also names the operating system user who runs it."""
+        """Return the initiator for a command: its name, and the operating system user who runs it."""
         return cls.system(f"{name} ({_shell_user()})")
 
 

@@ -46,7 +46,7 @@ class Done:
 
 
 class OnceForm(forms.Form):
-    """A form with a hidden key, by which a repeated submission such as a double click is recognised."""
+    """A form with a hidden key by which a repeated submission, such as a double click, is recognised."""
 
     key = forms.CharField(max_length=64, widget=forms.HiddenInput, initial=uuid.uuid4)
 
@@ -82,7 +82,7 @@ class Operation(ABC, Generic[M]):
         return ""
 
     def applies(self, target: M) -> bool:
-        """Return whether to show the button for this target; `perform` checks again."""
+        """Return whether to show the button for this target; `perform` checks again whether it applies."""
         return True
 
     def is_allowed(self, request: HttpRequest) -> bool:
@@ -93,7 +93,7 @@ _offered: dict[str, list[Operation[Any]]] = {}
 
 
 def offer(model: type[Model], *operations: Operation[Any], first: bool = False) -> None:
-    """Register operations on rows of a model, after the known operations or, with `first`, before them."""
+    """Register operations on rows of a model after those already registered; with `first`, before them."""
     known = _offered.setdefault(model._meta.label, [])
     known[0 if first else len(known) :] = [*operations, *(known if first else ())]
 

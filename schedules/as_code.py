@@ -56,14 +56,15 @@ class Selection:
 
 
 def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
-    """Return the open schedules with these names and all of these tags, and what they use.
+    """Return the open schedules that have these names and all of these tags, and what those schedules use.
 
     The calendars and templates that the schedules use are included. Without names and tags, return all open
     schedules, all calendars, and all templates that are active or in use. Raise Refused if a name is unknown
     or if no schedule has the tags.
     """
     schedules = Schedule.objects.open().tagged(*tags)
-    within = f" with the tag {listed([f'“{tag}”' for tag in tags])}" if tags else ""
+    label = "tag" if len(tags) == 1 else "tags"
+    within = f" with the {label} {listed([f'“{tag}”' for tag in tags])}" if tags else ""
     known = {name.lower(): (pk, name) for pk, name in schedules.values_list("pk", "name")}
     if tags and not known:
         raise Refused(f"No schedule{within} was found.")
@@ -81,7 +82,7 @@ def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
 
 
 def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
-    """Return the schedules with their steps; read those again that were edited between the queries."""
+    """Return the schedules with their steps. Read a schedule again if it was edited during the reading."""
     found: dict[int, Schedule] = {}
     moved = schedules
     while rows := {row.pk: row for row in moved.prefetch_related("steps").iterator(chunk_size=CHUNK)}:
@@ -92,7 +93,7 @@ def _at_rest(schedules: ScheduleQuerySet) -> list[Schedule]:
 
 
 def needed_to_read(content: Mapping[str, Any]) -> list[str]:
-    """Return the permissions that reading this content requires, besides the one to view schedules."""
+    """Return the permissions for reading this content, in addition to the permission to view schedules."""
     return [permission for title, permission in TO_READ.items() if title in content]
 
 
@@ -138,8 +139,8 @@ def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
 def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
     """Return a step as it is written in a file.
 
-    If a schedule has several steps, each is written with its index, because a list without indexes would
-    suggest that the steps run in that order.
+    Unless the step is `alone`, its index is included: a list of steps without indexes would suggest that the
+    steps run in the order of the list.
     """
     always = () if alone else ("index",)
     if "template" in step:
@@ -153,7 +154,11 @@ def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
 
 
 def _templated_entry(step: Mapping[str, Any], always: Sequence[str]) -> dict[str, Any]:
-    """Return all fields that the step sets, even to a default value: its template may have another value."""
+    """Return the fields that a step with a template sets itself.
+
+    Default values are included, because the template may have other values. An index of 0 is left out unless
+    `always` names the index.
+    """
     values = {name: _sorted(step[name]) for name in ("index", "name", "template", *STEP) if name in step}
     is_usual = _is_default(STEP["index"], values["index"]) and "index" not in always
     return _without(values, "index") if is_usual else values
@@ -188,7 +193,7 @@ def started_in_words(definition: Mapping[str, Any]) -> str:
 
 
 def _parsed(spec: object) -> Spec:
-    """Parse a spec with empty calendars, because their content does not affect how the spec is written."""
+    """Parse a spec with empty calendars. The content of a calendar is not part of the text of a spec."""
     return Spec.parse(spec, {name: [] for name in names_in(spec)})
 
 
@@ -212,9 +217,10 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def _lines(value: Any, other: Any) -> list[str]:
-    """Return the lines of a string, or of any other value as YAML.
+    """Return the lines of a string, or the lines of the YAML for any other value.
 
-    None stands for a missing value, which has no lines. If `other` is a number, None is a stored null.
+    None means that the value is missing, so it has no lines. But if `other`, the value to compare with, is a
+    number, None is a stored null.
     """
     match value:
         case None:
@@ -237,7 +243,7 @@ def _is_default(field: models.Field[Any, Any], value: object) -> bool:
 
 
 def _short_config(step_type: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config without the defaults of its step type, in the order of that type's fields."""
+    """Return the config without the default values of the step type, in the order of the type's fields."""
     kind = step_types.get(step_type)
     order = [setting.name for setting in kind.fields] if kind else []
     names = sorted(config, key=lambda name: (order.index(name) if name in order else len(order), name))
@@ -260,7 +266,7 @@ def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _sorted(value: Any) -> Any:
-    """Return a value with its keys sorted at all levels, because PostgreSQL does not keep their order."""
+    """Return a value with its keys sorted at all levels. PostgreSQL does not keep the order of keys."""
     match value:
         case dict():
             return {key: _sorted(value[key]) for key in sorted(value)}

@@ -21,10 +21,11 @@ class CalendarForm(VerbForm, CalendarModelForm):
     excluded = Lines(
         rows=6,
         label="Excluded",
-        help_text="One per line: <code>holidays GB ENG</code>, <code>dates 2026-12-24/2027-01-02</code>, "
+        help_text="One exclusion per line: <code>holidays GB ENG</code>, "
+        "<code>dates 2026-12-24/2027-01-02</code>, "
         "<code>from 2026-12-01 22:00 until 2026-12-02 04:00</code>, <code>day_of_week: sat,sun</code>; "
-        'each line can end with <code>comment: "…"</code>, which is shown in explanations. '
-        "Text after “ #” says what the line means; it is updated automatically.",
+        'each line can end with <code>comment: "…"</code>, which is shown when JIM explains why a schedule '
+        "did not run. Text after “ #” says what the line means. JIM updates this text automatically.",
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 

@@ -31,7 +31,7 @@ REFERENCE: Shape = {"template": models.CharField(null=True)}
 
 
 class Problem(NamedTuple):
-    """A problem with a file: its line, for people, and the path of the value, for programs."""
+    """A problem in a file. The line tells people where the problem is, and the path tells programs."""
 
     file: str
     line: int
@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Return the name in lower case, which identifies the entry, as names do in the database."""
+        """Return the normalized name in lower case: names that differ only in case mean the same object."""
         return unicodedata.normalize("NFC", self.name.strip()).lower()
 
     @property
@@ -69,7 +69,7 @@ class Entry:
         return Problem(self.file, node.line, f"{self.kind} “{self.name}”: {words}", node.path, code)
 
     def problems(self, error: ValidationError, *, code: Code = "invalid") -> list[Problem]:
-        """Return the errors of a model as problems, each with its line in the file."""
+        """Return the errors of a model as problems, each with the line of the file that is wrong."""
         return [self._placed(each.path or ("name",), each.message, code) for each in field_errors(error)]
 
     def _placed(self, path: Path, message: str, code: Code) -> Problem:
@@ -104,7 +104,7 @@ class Library:
     def add_document(self, file: str, node: Node) -> None:
         document = _Part(file, node, "", self.problems)
         if not document.is_object:
-            document.complain("expected version: 1, calendars:, templates: and schedules: at the top")
+            document.complain("expected keys at the top level, such as version: 1 and schedules: […]")
         elif complaint := _version_complaint(document.node):
             document.complain(complaint, document.node.inside("version"))
         else:
@@ -116,13 +116,13 @@ class Library:
     def _add_entries(self, document: _Part, title: str, kind: str, kept: dict[str, Entry]) -> None:
         nodes = document.listed(title) or []
         if len(kept) + len(nodes) > MOST_ENTRIES:
-            words = f"{title}: more than {MOST_ENTRIES:,} cannot be imported together: split the import"
+            words = f"{title}: more than {MOST_ENTRIES:,} cannot be imported at once: split the import"
             document.complain(words, document.node.inside(title))
             return
         for node in nodes:
             entry = document.inner(node).entry(kind)
             if entry and (twin := kept.setdefault(entry.key, entry)) is not entry:
-                words = f"name: {twin.place} has the same name: remove one of them"
+                words = f"name: the {kind} at {twin.place} has the same name: rename or remove one of the two"
                 self.problems.append(entry.problem(words, "name"))
 
 
@@ -143,7 +143,7 @@ class _Part:
         """Return the entry, or None if its name or its steps cannot be read."""
         name = self.node.inside("name").value if self.is_object else None
         if not isinstance(name, str) or not name.strip():
-            self.complain(f"each {kind} needs its keys, beginning with a name: - name: …")
+            self.complain(f"each {kind} must be an object with a name: - name: …")
             return None
         labelled = self.inner(self.node, f"{kind} “{name}”: ")
         if kind in PLAIN:
@@ -153,7 +153,10 @@ class _Part:
         return None if steps is None else Entry(kind, name, given, steps, self.file, self.node)
 
     def given(self, shape: Shape, *others: str) -> dict[str, Any]:
-        """Return the values of the right type; report other values and unknown keys as problems."""
+        """Return the values that have the right type; report all other values and unknown keys as problems.
+
+        `shape` has the fields of the values by key. `others` are further keys that are allowed.
+        """
         self.refuse_unknown([*shape, *others])
         known: dict[str, Node] = {key: node for key, node in self.node.value.items() if key in shape}
         values = {key: node.plain() for key, node in known.items()}
@@ -175,7 +178,7 @@ class _Part:
                 return None
             if len(parts) > 1 and "index" not in part.node.value:
                 part.complain(
-                    "index: is missing: give each step one; steps with the same index run side by side"
+                    "index: is missing: give each step an index; steps with the same index run side by side"
                 )
         return [part.given({**STEP, **REFERENCE}) for part in parts]
 
@@ -226,7 +229,7 @@ def _advice(key: str, known: Sequence[str]) -> str:
 
 
 def _mentioned(node: Node, text: str) -> Node | None:
-    """Return the node of the first key or string that an error message mentions, or None."""
+    """Return the node of the first key or string in `node` that an error message mentions, or None."""
     if isinstance(node.value, str):
         return node if shown(node.value) in text else None
     for key, inner in _inside(node):

@@ -71,7 +71,11 @@ class Result:
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """The progress of a backfill: times `passed` (checked), `added` as occurrences, and still `waiting`."""
+    """The progress of a backfill, counted in times of the schedule.
+
+    Of the `total` times, `passed` have been checked, `added` have become occurrences, and `waiting` of these
+    occurrences are pending.
+    """
 
     id: int
     start_at: datetime
@@ -141,7 +145,7 @@ def state_of(schedule: Schedule) -> str:
     """Return the state of a schedule: active, paused, closed, broken, ended or by hand.
 
     “Ended” means that no times or runs are left. “By hand” means that the schedule has neither rules nor
-    topics.
+    topics, so it runs only when it is started by hand.
     """
     if schedule.status == Schedule.Status.CLOSED:
         return "closed"
@@ -173,7 +177,7 @@ def _pause(schedule: Schedule) -> Pause:
 
 
 def _waiting(schedule: Schedule) -> dict[int | None, int]:
-    """Return the number of pending occurrences for each backfill id; None stands for no backfill."""
+    """Return the number of pending occurrences by backfill id; None is the key of those without one."""
     pending = schedule.occurrences.pending().order_by()
     return dict(pending.values_list("backfill").annotate(Count("pk")))
 
@@ -269,7 +273,11 @@ def _json(value: Any) -> Any:
 
 
 class Time(NamedTuple):
-    """An upcoming time. `starts` is the time with jitter; `left_out_by` is who asked to skip this time."""
+    """An upcoming time of a schedule.
+
+    `starts` is the time with jitter, or empty if jitter does not change the time. `left_out_by` is the name
+    of the person or program that asked to skip the time, or empty.
+    """
 
     at: datetime
     name: str
@@ -281,7 +289,7 @@ class Time(NamedTuple):
 
 
 def coming(schedule: Schedule, upcoming: Sequence[Upcoming]) -> list[Time]:
-    """Return the upcoming times in order, including those that will be skipped."""
+    """Return all upcoming times in order: those in `upcoming`, and those that will be skipped."""
     return sorted([*_occurring(schedule, upcoming), *_left_out(schedule)])
 
 

@@ -15,7 +15,7 @@ from .spec.wording import shown
 
 
 class StrictlyTyped(models.Model):
-    """A model that refuses values of the wrong type: unlike forms, programs do not convert what they pass."""
+    """A model that refuses values of the wrong type, such as "3" for a number, instead of converting them."""
 
     class Meta:
         abstract = True
@@ -40,7 +40,7 @@ class StrictlyTyped(models.Model):
 def type_complaint(field: models.Field[Any, Any], value: Any) -> str:
     """Return why a value does not have the type of its field, or an empty string if it does.
 
-    Of the value of a JSON field, only the depth is checked here; its model checks the content.
+    For a JSON field, only the depth of the value is checked here; the model checks the content.
     """
     if value is None and not isinstance(field, models.JSONField):
         return "" if field.null or field.primary_key else "This field cannot be null."

@@ -56,7 +56,7 @@ class Words(Lines):
 
 
 class Seconds(forms.IntegerField):
-    """A duration in seconds, which is shown and typed in a form such as 1h30m."""
+    """A duration in seconds, which is shown and typed as text such as 1h30m."""
 
     def __init__(self, **kwargs: Any) -> None:
         wrong = "Enter a duration such as 90s, 15m, 1h30m or 2d, or a whole number of seconds."
@@ -71,7 +71,7 @@ class Seconds(forms.IntegerField):
 
 
 class WallTime(forms.Field):
-    """A time as typed. Without a UTC offset it stays naive, and the caller chooses the time zone."""
+    """A date and time as typed. Without a UTC offset, the value is naive: the caller sets the time zone."""
 
     widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
 
@@ -81,9 +81,9 @@ class WallTime(forms.Field):
         try:
             return clock_reading("", str(value).strip())
         except SpecError:
-            allowed = "such as 2026-12-01T09:00, or with a UTC offset: 2026-12-01T09:00:00Z"
+            allowed = "such as 2026-12-01T09:00, or with a UTC offset, such as 2026-12-01T09:00:00Z"
             raise ValidationError(
-                f"Enter a valid date/time from {FIRST.year} to {LAST.year}, {allowed}."
+                f"Enter a date and time between {FIRST.year} and {LAST.year}, {allowed}."
             ) from None
 
 
@@ -99,7 +99,7 @@ class Tags(forms.Field):
 
 
 class Memo(forms.Field):
-    """Names and their text, typed as one “name: text” per line, with quotes around special characters."""
+    """A memo: texts by name, typed as one “name: text” per line, with quotes around special characters."""
 
     widget = code_lines(3)
 
@@ -118,10 +118,10 @@ class Memo(forms.Field):
         for line in filter(None, map(str.strip, text.splitlines())):
             parts = _MEMO.fullmatch(line)
             if parts is None:
-                raise ValidationError(f"“{line[:60]}” has no colon: write a name, a colon, and a text.")
+                raise ValidationError(f"“{line[:60]}” has no colon: write each line as “name: text”.")
             name = unquoted(parts["name"])
             if name in memo:
-                raise ValidationError(f"“{name[:60]}” is used twice: each name can be used only once.")
+                raise ValidationError(f"The name “{name[:60]}” is used twice: use each name only once.")
             memo[name] = unquoted(parts["text"])
         return memo
 

@@ -42,9 +42,10 @@ def fill(now: datetime) -> None:
 
 
 def generate(now: datetime) -> None:
-    """Generate nominal times up to `now` in a few passes; the next tick generates the rest.
+    """Generate the occurrences of times up to `now`, in a limited number of passes.
 
-    Occurrences start between ticks, so schedules that are far behind do not delay the others.
+    The next tick generates the rest. Occurrences start between ticks, so schedules that are far behind do not
+    delay the others.
     """
     size = SCHEDULES_PER_PASS
     for _ in range(PASSES_PER_TICK):
@@ -60,7 +61,7 @@ def generate(now: datetime) -> None:
 
 
 def backfill(now: datetime) -> None:
-    """Generate a slice of each open backfill that has room, for a limited time per tick."""
+    """Generate a slice of occurrences for each backfill that is due, for a limited time per tick."""
     due = Backfill.objects.due(now)
     rows = list(due.order_by("slice_at", "pk").only("pk", "schedule")[:BACKFILLS_PER_PASS])
     enough = time.monotonic() + BACKFILL_SECONDS
@@ -125,7 +126,7 @@ def _generate_some(now: datetime, size: int) -> int:
 
 
 def _least_behind_first(now: datetime) -> ScheduleQuerySet:
-    """Return the due schedules, the least late first, so that punctual ones do not wait for the others."""
+    """Return the due schedules, the least late first, so that punctual schedules do not wait for others."""
     return Schedule.objects.due(now).order_by("-next_run_at")
 
 
@@ -138,7 +139,7 @@ def _generate_one(pk: int, now: datetime) -> int:
     except DatabaseError as error:
         logger.exception("schedule %s cannot be generated", pk)
         Schedule.objects.due(now).filter(pk=pk).update(
-            spec_error=f"The database refused its times: {error}"[:500], next_run_at=None
+            spec_error=f"The database refused the times of the schedule: {error}"[:500], next_run_at=None
         )
         return 1
 

@@ -75,7 +75,7 @@ def _revision(revisions: Revisions, number: int) -> Revision:
 def uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
     """Return the first steps of open schedules that use the template, each with its overrides in words.
 
-    There is one more than a page shows, which tells the page that the list is cut.
+    Up to one step more than a page shows is returned: an extra step tells the page that the list is cut.
     """
     steps = template.steps.exclude(schedule__status="closed").select_related("schedule")
     ordered = steps.order_by(Lower("schedule__name"), "index", "pk")

@@ -43,22 +43,24 @@ class NoteForm(forms.Form):
         required=False,
         max_length=1000,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text="Why the schedule is paused. The note is shown on the page of the schedule.",
+        help_text="Why the schedule is paused. The note is shown on the schedule's page.",
     )
 
 
 class PauseForm(NoteForm):
     until = WallTime(
-        required=False, help_text="When to resume automatically. Empty: pause until resumed by hand. {clock}"
+        required=False,
+        help_text="When the schedule resumes automatically. If empty, it stays paused until it is resumed by "
+        "hand. {clock}",
     )
 
 
 class ResumeForm(forms.Form):
     missed = forms.ChoiceField(
-        label="Times that passed during the pause",
+        label="Runs that were due during the pause",
         choices=[
-            ("catch_up", "Catch up: start them as the catch-up window and the overlap policy allow"),
-            ("discard", "Discard: record them as skipped"),
+            ("catch_up", "Catch up: start the runs that the catch-up window and the overlap policy allow"),
+            ("discard", "Discard: record all these runs as skipped"),
         ],
         initial="catch_up",
         widget=forms.RadioSelect,
@@ -76,8 +78,10 @@ class UnskipForm(forms.Form):
 
 
 class BackfillForm(OnceForm):
-    start_at = WallTime(label="From", help_text="Included. {clock}")
-    end_at = WallTime(label="To", help_text="Included, and not in the future.")
+    start_at = WallTime(label="From", help_text="The start of the range, which is included. {clock}")
+    end_at = WallTime(
+        label="To", help_text="The end of the range, which is included. It cannot be in the future."
+    )
     which = forms.ChoiceField(
         label="Which times",
         choices=Backfill.Which.choices,
@@ -88,7 +92,8 @@ class BackfillForm(OnceForm):
         label="Overlap policy",
         choices=Overlap.choices,
         initial=USUAL_OVERLAP,
-        help_text="What to do while another execution runs. With “Allow all”, at most 10 run at once.",
+        help_text="What to do while another execution of the schedule is running. With “Allow all”, at most "
+        "10 backfill executions of the schedule run at the same time.",
     )
 
 
@@ -123,8 +128,8 @@ class ScheduleOperation(Operation[Schedule]):
 class SkipNext(ScheduleOperation):
     name, label, form = "skip", "Skip next", SkipForm
     question = (
-        "The next automatic run will not start and will be recorded as skipped. You can undo this until its "
-        "time comes. Skip the next run?"
+        "The next automatic run will not start and will be recorded as skipped. You can undo this until the "
+        "scheduled time of the run. Skip the next run?"
     )
 
     def ask(
@@ -140,7 +145,7 @@ class SkipNext(ScheduleOperation):
         with suppress(Refused):
             coming = coming or schedule.next_times(1, now=now)
         words = f"{on_the_clock(coming[0], schedule.zone)} {schedule.zone}" if coming else "none"
-        return f"next time: {words}"
+        return f"next run: {words}"
 
     def applies(self, schedule: Schedule) -> bool:
         return super().applies(schedule) and schedule.next_run_at is not None
@@ -148,12 +153,12 @@ class SkipNext(ScheduleOperation):
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         tokens = dict(pair.split(":") for pair in answers["tokens"].split(","))
         at = schedule.skip_next(initiator=by, now=now, token=int(tokens.get(str(schedule.pk), 0)))
-        return Done(f"“{schedule}” will skip {on_the_clock(at, schedule.zone)} {schedule.zone}.")
+        return Done(f"“{schedule}” will skip the run at {on_the_clock(at, schedule.zone)} {schedule.zone}.")
 
 
 class Unskip(ScheduleOperation):
     name, label, form = "unskip", "Undo skip", UnskipForm
-    question = "The schedule will run at this time after all. Undo the skip?"
+    question = "The schedule will run at the chosen time after all. Undo the skip?"
 
     def ask(
         self, targets: Sequence[Schedule], asked: QueryDict, given: QueryDict | None = None
@@ -170,14 +175,15 @@ class Unskip(ScheduleOperation):
     def change(self, schedule: Schedule, answers: dict[str, Any], by: Initiator, now: datetime) -> Done:
         at = datetime.fromisoformat(answers["at"])
         schedule.unskip(at, initiator=by, now=now)
-        return Done(f"“{schedule}” will no longer skip {on_the_clock(at, schedule.zone)} {schedule.zone}.")
+        local = f"{on_the_clock(at, schedule.zone)} {schedule.zone}"
+        return Done(f"“{schedule}” will no longer skip the run at {local}.")
 
 
 class AskBackfill(ScheduleOperation):
     name, label, form, is_rehearsed = "backfill", "Backfill", BackfillForm, True
     question = (
-        "Run the schedule for a past range, with its current definition. Regular runs that are due start "
-        "before the runs of a backfill. Which range?"
+        "A backfill runs the schedule for the times in a past range, with the current definition of the "
+        "schedule. Other runs that are due start before the runs of a backfill. Choose the range."
     )
 
     def applies(self, schedule: Schedule) -> bool:
@@ -214,8 +220,8 @@ class AskBackfill(ScheduleOperation):
 class Pause(ScheduleOperation):
     name, label, form = "pause", "Pause", PauseForm
     question = (
-        "Automatic runs wait until the schedule is resumed; their times are still recorded. Running "
-        "executions continue, and you can still start runs by hand. Pause now?"
+        "Automatic runs are still recorded, but wait until the schedule is resumed. Running executions "
+        "continue, and you can still start runs by hand. Pause now?"
     )
 
     def applies(self, schedule: Schedule) -> bool:
@@ -248,14 +254,15 @@ class Close(ScheduleOperation):
     name, label, is_final = "close", "Close", True
     permission = permissions.CLOSE
     question = (
-        "A closed schedule never runs again and cannot be edited or reopened. Pending times are cancelled, "
-        "running executions continue, the history is kept, and the name can be used again. Close permanently?"
+        "A closed schedule never runs again and cannot be edited or reopened. Waiting runs are cancelled, "
+        "running executions continue, the history is kept, and the name can be used for a new schedule. "
+        "Close the schedule permanently?"
     )
 
     def about(self, schedule: Schedule) -> str:
         waiting = schedule.occurrences.pending().count()
         backfills = schedule.backfills.open().count()
-        ending = [f"{counted(waiting, 'waiting time')} will be cancelled"] if waiting else []
+        ending = [f"{counted(waiting, 'waiting run')} will be cancelled"] if waiting else []
         ending += [f"{counted(backfills, 'backfill')} will be cancelled"] if backfills else []
         running = schedule.executions.in_progress().count()
         return ", ".join([*ending, *([f"{counted(running, 'execution')} will continue"] if running else [])])
@@ -274,7 +281,7 @@ def clock_of(schedules: Sequence[Schedule]) -> str:
 
 
 def instant(schedule: Schedule, typed: datetime, *, fold: int = 0) -> datetime:
-    """Return a typed time as an instant; without a UTC offset, it is in the schedule's time zone.
+    """Return a typed time as an instant. A time without a UTC offset is in the schedule's time zone.
 
     If a clock time occurs twice because the clocks go back, `fold` chooses between the two.
     """
@@ -289,7 +296,7 @@ def _range_of(schedule: Schedule, answers: dict[str, Any]) -> dict[str, datetime
 
 
 def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
-    """Return the skips that can be undone: each time as it is stored, and in its schedule's time zone."""
+    """Map each stored time whose skip can be undone to its text in the time zone of its schedule."""
     times = {name: schedule for schedule in schedules for name in schedule.skips}
     return {
         name: f"{on_the_clock(datetime.fromisoformat(name), times[name].zone)} {times[name].zone}"
@@ -298,7 +305,7 @@ def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
 
 
 class Removal(Operation[Any]):
-    """An operation that deletes an object with its `remove` method."""
+    """An operation that deletes an object by calling its method `remove`."""
 
     name, label, is_final = "delete", "Delete", True
     # The URL name of the page to show next; if empty, the list in the admin is shown.
@@ -325,13 +332,14 @@ class CancelBackfill(Operation[Backfill]):
     name, label, form, is_final = "cancel", "Cancel backfill", ReasonForm, True
     permission = permissions.RUN
     question = (
-        "No more runs will start; running executions continue. This cannot be undone. Cancel the backfill?"
+        "No more runs of this backfill will start. Running executions continue. This cannot be undone. "
+        "Cancel the backfill?"
     )
 
     def applies(self, backfill: Backfill) -> bool:
         """Return whether the backfill is open or has pending occurrences.
 
-        Lists have already counted these occurrences, in the annotation `waiting`.
+        Lists have the number of these occurrences in the annotation `waiting`.
         """
         if backfill.status == Backfill.Status.OPEN:
             return True
@@ -345,8 +353,8 @@ class CancelBackfill(Operation[Backfill]):
         self, target: Backfill, *, answers: dict[str, Any], initiator: Initiator, now: datetime
     ) -> Done:
         if not target.cancel(initiator=initiator, now=now, reason=answers["reason"]):
-            raise Declined(f"The backfill {target} has already ended.")
-        return Done(f"The backfill {target} is cancelled.")
+            raise Declined(f"The backfill from {target} has already ended.")
+        return Done(f"The backfill from {target} is cancelled.")
 
 
 class TemplateOperation(Operation[TaskTemplate]):
@@ -367,8 +375,8 @@ class TemplateOperation(Operation[TaskTemplate]):
 class Archive(TemplateOperation):
     name, label = "archive", "Archive"
     question = (
-        "An archived template cannot be edited, and no other steps can use it. Steps that already use it "
-        "keep working. You can restore it later. Archive the template?"
+        "An archived template cannot be edited, and cannot be used in further steps. Steps that already use "
+        "the template keep working. You can restore the template later. Archive the template?"
     )
 
     def applies(self, template: TaskTemplate) -> bool:
@@ -381,7 +389,7 @@ class Archive(TemplateOperation):
 
 class Restore(TemplateOperation):
     name, label = "restore", "Restore"
-    question = "Steps can use the template again. Restore the template?"
+    question = "Steps will be able to use the template again. Restore the template?"
 
     def applies(self, template: TaskTemplate) -> bool:
         return template.is_archived
@@ -396,9 +404,9 @@ class PauseAll:
     label: ClassVar = "Pause all"
     form: ClassVar[type[forms.Form]] = NoteForm
     question: ClassVar = (
-        "Pause every active schedule: automatic runs wait, and their times are still recorded. Running "
-        "executions continue, and you can still start runs by hand. “Resume all” resumes the schedules "
-        "that are paused now, not those that were paused before. Pause all schedules?"
+        "Pause every active schedule: automatic runs are still recorded, but wait. Running executions "
+        "continue, and you can still start runs by hand. “Resume all” will resume only the schedules that "
+        "are paused now, not those that were already paused. Pause all schedules?"
     )
 
     def affected(self) -> ScheduleQuerySet:
@@ -436,7 +444,9 @@ def _are(count: int) -> str:
 
 class DeleteSecret(Removal):
     permission = "schedules.delete_secret"
-    question = "The value will be lost. The record of who set and changed it is kept. Delete the secret?"
+    question = (
+        "The value will be lost. The record of who set and changed the value is kept. Delete the secret?"
+    )
 
 
 class DeleteCalendar(Removal):

@@ -21,15 +21,15 @@ from .spec.zones import passes_of, wall_time
 LONGEST_ERROR = 200
 LEADS = {
     "manual": "Manual run by {by}.",
-    "backfill": "Backfill by {by}.",
-    "event": "Started by an event ({by}).",
+    "backfill": "Backfill requested by {by}.",
+    "event": "Triggered by an event ({by}).",
 }
 
 # Short reasons for lists.
 REASONS = {
-    "superseded": "a newer time took its place",
+    "superseded": "replaced by a newer run",
     "discarded": "discarded when the schedule was resumed",
-    "buffer full": "too many times were waiting",
+    "buffer full": "too many runs were waiting",
     "closed": "the schedule was closed",
 }
 
@@ -55,7 +55,7 @@ class LocalTime:
 
 
 class Run(Protocol):
-    """The fields of an execution that the sentences use; the model of executions is in another app."""
+    """The fields of an execution that this module uses; the model of executions is in another app."""
 
     pk: Any
     status: str
@@ -84,8 +84,8 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
             return _missed(occurrence, local)
         case Occurrence.Status.DROPPED:
             return (
-                "Dropped: the oldest times were discarded, because more than "
-                f"{settings.JIM_BUFFER_LIMIT:,} were waiting."
+                f"Dropped: more than {settings.JIM_BUFFER_LIMIT:,} runs were waiting, so the oldest were "
+                "discarded."
             )
         case Occurrence.Status.CANCELLED:
             return _cancelled(occurrence, local)
@@ -93,14 +93,17 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
 
 
 def in_the_way(occurrence: Occurrence, running: int | None) -> int | None:
-    """Return the id of the execution that blocked the occurrence; while it waits, that of the running one."""
+    """Return the id of the execution that keeps or kept the occurrence from starting, or None.
+
+    `running` is the id of the running execution, which is returned while the occurrence waits.
+    """
     if occurrence.status == Occurrence.Status.PENDING:
         return running if occurrence.due_at is None else None
     return None if occurrence.status == Occurrence.Status.STARTED else occurrence.blocked_by
 
 
 def reason_in_short(occurrence: Occurrence, *, now: datetime, running: int | None = None) -> str:
-    """Return the reason in a few words for a list, which links to the blocking execution separately."""
+    """Return the reason in a few words, for a list that has its own link to the blocking execution."""
     if occurrence.status != Occurrence.Status.PENDING:
         is_blocked = occurrence.reason == "overlap"
         return (
@@ -126,7 +129,7 @@ def paused_words(schedule: Schedule, local: LocalTime) -> str:
 
 
 def pausing(schedule: Schedule) -> Activity | None:
-    """Return the activity that paused the schedule, which can be its creation."""
+    """Return the activity that paused the schedule: a pause, or the creation of a paused schedule."""
     return records_of(schedule).filter(operation__in=("pause", "create")).order_by("-pk").first()
 
 
@@ -135,7 +138,7 @@ def closing(schedule: Schedule) -> Activity | None:
 
 
 def kept_words() -> str:
-    return f"the history is kept for {counted(settings.JIM_RETENTION_DAYS, 'day')}"
+    return f"the history is kept for only {counted(settings.JIM_RETENTION_DAYS, 'day')}"
 
 
 def _pending(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
@@ -149,11 +152,11 @@ def _pending(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
     late = now - occurrence.planned_at
     if late <= timedelta(seconds=settings.JIM_OVERDUE_SECONDS):
         return "Due now: the scheduler will start this run in a moment."
-    return f"Waiting for the scheduler for {span(late)}: check that a scheduler is running."
+    return f"Due for {span(late)}, but not started yet: check that a scheduler is running."
 
 
 def _waits_for(occurrence: Occurrence, local: LocalTime) -> str:
-    """Return what the occurrence waits for now; the execution that first blocked it may have ended."""
+    """Return what the occurrence waits for now. The execution that first blocked it may have ended."""
     schedule = occurrence.schedule
     running = schedule.executions.in_progress().defer("plan").order_by("pk").first()
     earlier = schedule.occurrences.pending().filter(
@@ -163,14 +166,14 @@ def _waits_for(occurrence: Occurrence, local: LocalTime) -> str:
         return "for its turn: the scheduler will start this run in a moment"
     words = f"for execution {running.pk}, which started at {local.words(running.started_at)}"
     before = earlier.count()
-    return words + (f"; {counted(before, 'earlier time')} will start first" if before else "")
+    return words + (f"; {counted(before, 'earlier run')} will start first" if before else "")
 
 
 def _started(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
     execution: Run | None = getattr(occurrence, "execution", None)
     if execution is None:
         started = local.words(occurrence.settled_at or occurrence.planned_at)
-        return f"Ran: started at {started}. The execution was deleted, because {kept_words()}."
+        return f"Ran: started at {started}. The record of the execution was deleted, because {kept_words()}."
     verb = "Ran" if execution.finished_at else "Running"
     start, end = _start(occurrence, execution, local), _end(execution, local, now)
     return f"{verb}: execution {execution.pk} started at {start} and {end}."
@@ -202,7 +205,7 @@ def _skipped(occurrence: Occurrence, local: LocalTime) -> str:
         case "overlap":
             return f"Skipped: {_blocker(occurrence, local)}."
         case "superseded":
-            return f"Skipped: superseded by {_successor(occurrence, local)}."
+            return f"Skipped: replaced by {_successor(occurrence, local)}."
         case "no runs left":
             return "Skipped: the schedule had no runs left."
         case "discarded":
@@ -227,7 +230,7 @@ def _blocker(occurrence: Occurrence, local: LocalTime) -> str:
         started = local.words(blocker.started_at)
         return f"execution {blocker.pk}, which had started at {started}, was still running"
     instead = f", for {local.words(blocker.occurrence.nominal_at)}" if blocker.occurrence else ""
-    return f"several times were due together, and execution {blocker.pk} was started instead{instead}"
+    return f"several runs were due together, and execution {blocker.pk} was started instead{instead}"
 
 
 def _successor(occurrence: Occurrence, local: LocalTime) -> str:
@@ -238,10 +241,11 @@ def _successor(occurrence: Occurrence, local: LocalTime) -> str:
 
 
 def _successor_time(occurrence: Occurrence) -> datetime | None:
-    """Return the next time of the same kind that was not superseded together with the occurrence.
+    """Return the nominal time of the occurrence that replaced this superseded occurrence, or None.
 
-    At most a full buffer of times is superseded together, so the search is short. Keys end with the time, so
-    the index of keys is in the order of the times.
+    That is the next time from the same source that was not superseded in the same pass. At most a full buffer
+    of times is superseded in one pass, so the search is short. Each key ends with its time, so the order of
+    the keys is also the order of the times.
     """
     kind = occurrence.key[: occurrence.key.rindex("/") + 1]
     later = occurrence.schedule.occurrences.filter(
@@ -291,7 +295,7 @@ def _cancelled(occurrence: Occurrence, local: LocalTime) -> str:
 
 
 def _record_of(occurrence: Occurrence, operation: str) -> Activity | None:
-    """Return the activity that settled the occurrence, if it was this operation."""
+    """Return the activity of this operation if it decided the outcome of the occurrence, otherwise None."""
     if occurrence.settled_at is None:
         return None
     rows = records_of(occurrence.schedule).filter(operation=operation, created_at=occurrence.settled_at)

@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """The decision on one occurrence; `behind` is the occurrence that started before it in the same pass."""
+    """The decision on one occurrence; `behind` is another occurrence that started first in the same pass."""
 
     id: int
     verdict: Literal["start", "keep", "skip", "miss"]
@@ -79,7 +79,7 @@ def decide(
 
 
 def latest_missed(catch_up_seconds: int | None, now: datetime) -> datetime | None:
-    """Return the time before which automatic occurrences are missed; None if there is no window."""
+    """Return the time before which automatic occurrences are missed, or None without a catch-up window."""
     if catch_up_seconds is None:
         return None
     return now - timedelta(seconds=max(catch_up_seconds, ON_TIME_SECONDS))
@@ -141,7 +141,10 @@ class _Room:
         return bool(self.running or self.started)
 
     def _policy(self, occurrence: Pending) -> str:
-        """Return the policy that applies: an automatic time is not skipped if only backfills are running."""
+        """Return the overlap policy that applies to the occurrence.
+
+        An automatic occurrence that would be skipped waits instead, if only backfill runs are in its way.
+        """
         if occurrence.policy != "skip" or occurrence.source != "auto" or not self._is_occupied:
             return occurrence.policy
         others: list[Running | Pending] = [*self.running, *self.started]
@@ -165,7 +168,10 @@ class _Room:
             self._start(occurrence)
 
     def _start_or_replace(self, occurrence: Pending) -> None:
-        """Start the occurrence, or let it wait in place of an earlier one from the same source."""
+        """Start the occurrence, or let it wait.
+
+        A waiting occurrence replaces an earlier one from the same source. Manual runs are never replaced.
+        """
         if not self._is_occupied:
             self._start(occurrence)
             return

@@ -21,7 +21,7 @@ May = Callable[[str], bool]
 
 
 def anything(permission: str) -> bool:
-    """Return True for any permission, which is meant for JIM itself and for its shell."""
+    """Return True for any permission. Only JIM itself and its shell use this function as a check."""
     return True
 
 
@@ -45,13 +45,13 @@ class NotYours(ValidationError):
 
     def __init__(self, permission: str, names: Sequence[str], *, field: str = "steps") -> None:
         self.permission, self.names = permission, names
-        what = "steps that run code or use a secret" if permission == DEFINE_CODE else "such steps"
+        what = "steps that run code or use a secret" if permission == DEFINE_CODE else "these steps"
         needed = f"You need the permission {permission}."
-        super().__init__({field: f"You may not write {what}: {self.named}. {needed}"})
+        super().__init__({field: f"You may not create or change {what}: {self.named}. {needed}"})
 
     @property
     def named(self) -> str:
-        """Return the names of the first steps, and the number of the others."""
+        """Return the names of the first steps and the number of further steps, as text."""
         told = ", ".join(f"“{name}”" for name in self.names[:MOST_NAMED])
         rest = len(self.names) - MOST_NAMED
         return f"{told} and {rest:,} more" if rest > 0 else told
@@ -80,7 +80,7 @@ def needed_by(step: Mapping[str, Any]) -> list[str]:
 
 
 def needs_code(step: Mapping[str, Any]) -> bool:
-    """Return whether writing a step needs the permission for code: because it runs code or uses a secret."""
+    """Return whether the step runs code or uses a secret, so that writing it needs `define_code`."""
     kind = step_types.get(step["step_type"])
     is_code = kind is None or kind.needs_code_permission
     return is_code or any(ref.kind == "secret" for ref in found(step["config"]))

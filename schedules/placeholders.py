@@ -120,7 +120,7 @@ def is_placeholder(text: str) -> bool:
 
 
 def pieces(text: str) -> Iterator[str | Reference]:
-    """Yield the plain text and references in a string, in order; raise PlaceholderError for a wrong one."""
+    """Yield the plain text and references in a string, in order; raise PlaceholderError if one is invalid."""
     end = 0
     for piece in _PIECE.finditer(text):
         if before := text[end : piece.start()]:
@@ -151,7 +151,7 @@ def reference(body: str) -> Reference:
     if not _PATH.fullmatch(body):
         raise PlaceholderError(
             f"{_shown(f'{{{{ {body} }}}}')} is not a placeholder: write names joined by dots, with "
-            f"quotes around names with other characters than letters, digits, - and _, as in "
+            f"quotes around names that contain characters other than letters, digits, - and _, as in "
             f'steps."Import HR".result; '
             f"{LITERAL}"
         )
@@ -161,9 +161,7 @@ def reference(body: str) -> Reference:
             return _step(parts)
         case "secrets":
             if len(parts) != 1:
-                raise PlaceholderError(
-                    f"“{_path(root, *parts)}” must consist of secrets. and the name of one secret"
-                )
+                raise PlaceholderError(f"“{_path(root, *parts)}” must have the form secrets.NAME")
             return Reference("secret", _name(parts[0]), (), _path(root, _name(parts[0])))
         case "last_result":
             return Reference("last", root, tuple(parts), _path(root, *parts))
@@ -250,7 +248,7 @@ def _step(parts: list[str]) -> Reference:
     if len(parts) < 2 or parts[1] != "result":
         name = parts[0] if parts else "NAME"
         raise PlaceholderError(
-            f"“{_path('steps', *parts)}” must name a step and its result: {_path('steps', name, 'result')}"
+            f"“{_path('steps', *parts)}” must have the form {_path('steps', name, 'result')}"
         )
     name, path = _name(parts[0]), tuple(parts[2:])
     return Reference("step", name, path, _path("steps", name, "result", *path))
@@ -260,7 +258,7 @@ def _event(parts: list[str]) -> Reference:
     """Return a reference to an event; only its payload can have a path."""
     if not parts or parts[0] not in OF_EVENT:
         raise PlaceholderError(
-            f"“{_path('event', *parts)}” must consist of event. and one of {', '.join(OF_EVENT)}"
+            f"“{_path('event', *parts)}” must be one of {', '.join(f'event.{name}' for name in OF_EVENT)}"
         )
     name, path = parts[0], tuple(parts[1:])
     if path and name != "payload":
@@ -269,7 +267,7 @@ def _event(parts: list[str]) -> Reference:
 
 
 def _name(part: str) -> str:
-    """Return a name in the form in which steps store it."""
+    """Return a name without outer spaces and in the Unicode form NFC, as names are stored."""
     return unicodedata.normalize("NFC", part.strip())
 
 
@@ -291,7 +289,7 @@ def _nothing(at: object, missing: str) -> str:
         case dict():
             return f"{missing} does not exist; available: {_some(at) or 'nothing'}"
         case list():
-            return f"{missing} does not exist; the list has a length of {len(at)} and starts at 0"
+            return f"{missing} does not exist; the list has a length of {len(at)}, and its first index is 0"
     return f"{missing} does not exist: {_shown(json.dumps(at, ensure_ascii=False))} contains no values"
 
 

@@ -40,10 +40,10 @@ def preview(
     instead_of: Schedule | None = None,
     effort: Effort | None = None,
 ) -> Preview:
-    """Return a preview of a spec; raise SpecError if it is invalid.
+    """Return a preview of a spec with its next `count` times; raise SpecError if the spec is invalid.
 
     `instead_of` is the schedule being edited, if any. `seed` is the `jitter_seed` of that schedule, or the
-    name of a new one.
+    name of a new schedule. `effort` limits the search.
     """
     effort = effort or Effort()
     parsed = Spec.parse(spec, SharedCalendar.objects.needed_by(spec))

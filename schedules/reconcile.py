@@ -39,7 +39,7 @@ AGAIN = "was changed in the meantime: run the import again"
 
 @dataclass(frozen=True)
 class Author:
-    """The initiator of an import and their permissions; by default, the command with all permissions."""
+    """The initiator of an import and their permissions; by default, importschedules with all permissions."""
 
     initiator: Initiator = field(default_factory=partial(Initiator.command, "importschedules"))
     may: permissions.May = permissions.anything
@@ -80,9 +80,10 @@ def reconcile(
     paused: bool = False,
     along: Along = iter,
 ) -> Outcome:
-    """Apply the entries of files, all or nothing, and return the outcome; a dry run is rolled back.
+    """Apply all entries of a library or, if there are problems, none, and return the outcome.
 
-    With `paused`, new schedules start paused. `along` goes through the changes, for example to show progress.
+    With `dry_run`, all changes are rolled back. With `paused`, new schedules start paused. `along` is given
+    the changes and yields each of them again; it can show progress, for example.
     """
     calendars, templates = _compared_calendars(library), _compared_templates(library)
     proposed = {change.after["name"]: TaskTemplate(**change.after) for change in templates}
@@ -118,7 +119,7 @@ def _in_order(changes: Sequence[Change]) -> list[Change]:
 
 
 def _lock(changes: Sequence[Change]) -> list[Problem]:
-    """Lock the rows that will change, schedules last; return a problem for each that changed meanwhile."""
+    """Lock the rows that will change, schedules last; return a problem for each row changed meanwhile."""
     old = [change for change in changes if not change.is_new]
     needed = {thing for change in changes for thing in change.needs}
     pks = {kind: [change.pk for change in old if change.entry.kind == kind] for kind in KINDS}
@@ -146,7 +147,7 @@ class EntryName(NamedTuple):
 
 @dataclass
 class Change(ABC):
-    """A possible change: an entry of a file, and the stored object with its name, if there is one."""
+    """A possible change: an entry of a file, and the stored object with the same name, if there is one."""
 
     entry: Entry
     stored: Any

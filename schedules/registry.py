@@ -63,16 +63,16 @@ class StepKind(Protocol):
 
 
 class EventSource(Protocol):
-    """The interface of the app that has the topics whose events start schedules."""
+    """The interface of an app that has topics whose events start schedules."""
 
     def complaints(self, schedule: Schedule, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return errors of the schedule's topics, given its steps."""
+        """Return errors in the topics of a schedule that has these steps."""
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
-        """React to new topics or a new state of a schedule, in the same transaction; its row is locked."""
+        """React to new topics or a new state of a schedule, which the caller's transaction has locked."""
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """React to settled occurrences of these schedules, which the caller has locked."""
+        """React when occurrences of these schedules, which the caller has locked, are no longer pending."""
 
     def events(self, ids: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
         """Return events by id, each with the topic, message_id, title and payload for placeholders."""

@@ -61,7 +61,7 @@ class Revisions(Sequence[Revision]):
     def in_force(self, at: datetime) -> dict[str, Any] | None:
         """Return the definition that was in force at a time, or None if none is recorded.
 
-        A change applies only to times after it.
+        A change that was made at this very time does not apply yet.
         """
         whole = self._rows.filter(WHOLE)
         before = whole.filter(created_at__lt=at).order_by("-pk").first()
@@ -71,7 +71,7 @@ class Revisions(Sequence[Revision]):
         return None if since is None or since.operation == "create" else _completed(_before(since))
 
     def since(self, activity_id: int, *, most: int) -> list[Revision]:
-        """Return those of the newest `most` revisions that are newer than an activity."""
+        """Return the revisions that are newer than an activity, at most the newest `most`."""
         return [revision for revision in self[:most] if revision.activity_id > activity_id]
 
     def creation(self) -> Activity | None:
@@ -131,7 +131,10 @@ def records_of(target: Model) -> ActivityQuerySet:
 
 
 def calendars_at(schedule: Schedule, spec: object, at: datetime) -> dict[str, Any]:
-    """Return what the calendars of a spec excluded at a time, as far as this is recorded."""
+    """Return the exclusions that the calendars of a spec had at a time, by name of the calendar.
+
+    For a calendar without a record of that time, the current exclusions are returned.
+    """
     excluded: dict[str, Any] = schedule.calendars | SharedCalendar.objects.named_in(spec)
     for calendar in SharedCalendar.objects.filter(name__in=excluded):
         rows = _changes_of(calendar)
@@ -185,7 +188,10 @@ def _defaults(model: type[Model], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _fields(*definitions: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return definitions without steps, and with only those calendars and templates that all of them have."""
+    """Return the definitions without their steps.
+
+    Calendars and templates that some of the definitions lack are left out too.
+    """
     fields = [_without(definition, ("steps", *SHARED)) for definition in definitions]
     for kind in SHARED:
         parts = [definition.get(kind, {}) for definition in definitions]
@@ -229,7 +235,7 @@ def _content(step: Mapping[str, Any]) -> str:
 
 
 def _order(steps: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Return the names of the steps in words, group by group."""
+    """Return the names of the steps as text, group by group."""
     groups: dict[int, list[str]] = {}
     for name in names:
         groups.setdefault(steps[name].get("index", 0), []).append(f"“{name}”")

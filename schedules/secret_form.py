@@ -38,8 +38,8 @@ class SecretForm(VerbForm, SecretModelForm):
     value = forms.CharField(
         strip=False,
         widget=Concealed,
-        help_text=f"From {SHORTEST} characters to {LONGEST_BYTES // 1024} KiB; several lines are allowed, "
-        "such as those of a private key. The value is encrypted and is never shown again.",
+        help_text=f"At least {SHORTEST} characters and at most {LONGEST_BYTES // 1024} KiB. Several lines "
+        "are allowed, as in a private key. The value is stored encrypted and is never shown again.",
     )
 
     class Meta:

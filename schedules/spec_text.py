@@ -114,7 +114,7 @@ def _interval(line: str) -> object:
 
 
 def _number(text: str) -> str | int:
-    """Return a bare number as an integer, which means seconds; return any other text unchanged.
+    """Return a bare number, of seconds, as an integer; return any other text unchanged.
 
     A number that is too long for a duration also stays text.
     """
@@ -128,14 +128,14 @@ def _pattern(name: str, line: str) -> dict[str, object]:
         return times | _given({"weekdays": parts["weekdays"]})
     if parts := _WINDOW.fullmatch(rule):
         return {**_given(parts.groupdict()), "every": _number(parts["every"])}
-    raise SpecError(name, f"{shown(line)} is not understood; write {_PATTERN_FORMS}")
+    raise SpecError(name, f"{shown(line)} is not understood; write, for example: {_PATTERN_FORMS}")
 
 
 def _structured(name: str, line: str, forms: str = _STRUCTURED_FORM) -> dict[str, str]:
     item, comment = _comment(line)
     keys = list(_KEY.finditer(item))
     if not keys or item[: keys[0].start()].strip(" ,;"):
-        raise SpecError(name, f"{shown(line)} is not understood; write {forms}")
+        raise SpecError(name, f"{shown(line)} is not understood; write, for example: {forms}")
     ends = [key.start() for key in keys[1:]] + [len(item)]
     values: dict[str, str] = {}
     for key, end in zip(keys, ends, strict=True):
@@ -251,7 +251,7 @@ def _left_out(item: object, calendars: Mapping[str, object]) -> str:
 
 
 def _commented(text: str, item: Mapping[str, Any]) -> str:
-    """Return the text of an item with its comment, which is quoted, so that it can contain anything."""
+    """Return the text of an item with its comment. Quotes allow any character in the comment."""
     return f"{text}, comment: {quoted(item['comment'])}" if "comment" in item else text
 
 
@@ -261,7 +261,7 @@ def _short(moment: str) -> str:
 
 
 def _bound_text(name: str, spec: Mapping[str, object], zone: str, dst: str) -> str:
-    """Return a bound as text: only its date, if that means the same."""
+    """Return a bound as text: only the date, if the date alone means the same bound."""
     if not spec.get(name):
         return ""
     text = _moment_text(str(spec[name]), zone)
@@ -273,7 +273,7 @@ def _bound_text(name: str, spec: Mapping[str, object], zone: str, dst: str) -> s
 
 
 def _moment_text(rule: str, zone: str) -> str:
-    """Return a time in the schedule's time zone, with the UTC offset, so that it stays the same instant."""
+    """Return a time in the schedule's time zone with its UTC offset, so that the text means one instant."""
     try:
         at = datetime.fromisoformat(rule).astimezone(ZoneInfo(zone))
     except (ValueError, KeyError, OSError, OverflowError):

@@ -30,10 +30,10 @@ class Undecryptable(VaultError):
     def __init__(self, names: Collection[str], keys: Keys) -> None:
         self.names = frozenset(names)
         told = ", ".join(f"“{name}”" for name in sorted(names))
-        what, them = ("The secrets", "each of them") if len(names) > 1 else ("The secret", "it")
+        what, those = ("The secrets", "each secret") if len(names) > 1 else ("The secret", "the secret")
         misfit = (
-            f"none of the keys in {keys.source} fits. Put back the key that encrypted {them}, from a backup "
-            f"or from a host that has it, or give {them} a new value."
+            f"none of the keys in {keys.source} fits. Restore the missing key from a backup, or copy it from "
+            f"another host, or give {those} a new value."
         )
         why = misfit if keys.texts else _no_key(keys)
         super().__init__(f"{what} {told} cannot be decrypted on {socket.gethostname()}: {why}")
@@ -74,8 +74,8 @@ def current() -> Keys:
     """Return the keys; the file is read again if it has changed, as after a rotation."""
     if settings.JIM_SECRETS_KEYS is None:
         raise VaultError(
-            "The code of a direct request has no keys, so it can neither read nor write secrets. Pass the "
-            "value as an argument instead: {{ secrets.name }}."
+            "Code in a direct request cannot read or write secrets, because it does not have the encryption "
+            "keys. Pass the value of a secret as an argument instead: {{ secrets.name }}."
         )
     if settings.JIM_SECRETS_KEYS:
         return _given(tuple(settings.JIM_SECRETS_KEYS))
@@ -86,11 +86,11 @@ def current() -> Keys:
     except FileNotFoundError:
         return Keys((), str(path))
     except OSError as error:
-        raise VaultError(f"The keys of the secrets in {path} cannot be read: {error.strerror}.") from None
+        raise VaultError(f"The encryption keys in {path} cannot be read: {error.strerror}.") from None
 
 
 def for_writing(*, may_make_one: bool) -> Keys:
-    """Return the keys to encrypt with. If there are none, make one if allowed, or raise VaultError."""
+    """Return the keys to encrypt with. If none exist, make one if `may_make_one`, or raise VaultError."""
     keys = current()
     if keys.texts:
         return keys
@@ -108,7 +108,7 @@ def add_key() -> Keys:
 
 
 def drop_old(keys: Keys) -> int:
-    """Drop all keys but the first, unless another rotation added its own; return how many were dropped."""
+    """Drop all keys but the first and return how many; drop none if another rotation has added a key."""
     found = current()
     if found.newest != keys.newest:
         return 0
@@ -125,9 +125,9 @@ def is_key(text: str) -> bool:
 
 def _no_key(keys: Keys) -> str:
     return (
-        f"{keys.source} does not exist. Copy it from a backup or from a host that has it, or set "
+        f"{keys.source} does not exist. Copy the file from a backup or from another host, or set "
         "JIM_SECRETS_KEYS. If the keys are permanently lost, run “manage.py rotatesecrets --skip-lost” to "
-        "make a new one, and give every secret a new value."
+        "make a new key, and give every secret a new value."
     )
 
 
@@ -145,15 +145,17 @@ def _read(path: Path, stamp: tuple[int, ...]) -> Keys:
     try:
         lines = given_files.read(path, most=MOST_BYTES).split("\n")
     except given_files.Unfit as error:
-        raise VaultError(f"{path} {error}; or restore it from a backup.") from None
+        raise VaultError(f"{path} {error}; or restore the file from a backup.") from None
     texts = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if not texts:
         raise VaultError(
-            f"{path} is empty: restore it from a backup, or remove it, so that a new key is made."
+            f"{path} is empty: restore the file from a backup, or delete it, so that a new key is made."
         )
     for number, text in texts.items():
         if not is_key(text):
-            raise VaultError(f"Line {number} of {path} is not {KEY_IN_WORDS}: restore it from a backup.")
+            raise VaultError(
+                f"Line {number} of {path} is not {KEY_IN_WORDS}: restore the file from a backup."
+            )
     return Keys(tuple(texts.values()), str(path))
 
 
@@ -164,8 +166,8 @@ def _save(write: Callable[[Path], None]) -> None:
         write(path)
     except OSError as error:
         raise VaultError(
-            f"The keys of the secrets cannot be saved in {path}: {error.strerror}. Make the folder "
-            "writable for JIM, or set JIM_SECRETS_KEYS."
+            f"The encryption keys cannot be saved in {path}: {error.strerror}. Make the folder writable for "
+            "JIM, or set JIM_SECRETS_KEYS."
         ) from None
 
 

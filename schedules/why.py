@@ -26,9 +26,9 @@ MOST_COUNTED = 10_000
 LEADS = {
     "excluded": "Excluded",
     "gap": "This time does not exist",
-    "before_start": "Not a time of this schedule",
-    "after_end": "Not a time of this schedule",
-    "unmatched": "Not a time of this schedule",
+    "before_start": "The schedule does not run at this time",
+    "after_end": "The schedule does not run at this time",
+    "unmatched": "The schedule does not run at this time",
 }
 
 
@@ -59,7 +59,9 @@ def why(schedule: Schedule, at: datetime, *, now: datetime) -> Explanation:
     """Explain why a schedule did or did not run at a time; a naive time is in the schedule's time zone."""
     if not FIRST.year < at.year < LAST.year:
         known = f"schedules have times from {FIRST.year} to {LAST.year} only"
-        return Explanation(at, f"{at:%H:%M:%S} in {at.year}", f"Not a time of this schedule: {known}.")
+        return Explanation(
+            at, f"{at:%H:%M:%S} in {at.year}", f"The schedule does not run at this time: {known}."
+        )
     return _Question(schedule, at, now).answer()
 
 
@@ -109,7 +111,7 @@ class _Question:
             return verdict.words
         after = end.astimezone(self.zone).replace(tzinfo=None)
         return (
-            f"the clocks of {self.zone.key} go from {moment_words(after - length)} to {moment_words(after)}"
+            f"the clocks in {self.zone.key} go from {moment_words(after - length)} to {moment_words(after)}"
         )
 
     def _ledger(self) -> list[Occurrence]:
@@ -119,7 +121,7 @@ class _Question:
         return list(told.order_by("source", "pk")[:MOST_TOLD])
 
     def _ledger_of_second_pass(self) -> list[Occurrence]:
-        """Return the occurrences of the second pass, if the clocks went back; then explain that pass."""
+        """Return the occurrences of the second pass of a repeated clock time; if any, explain that pass."""
         if self.wall is None or (second_pass := passes_of(self.wall, self.zone)[1]) == self.at:
             return []
         first_pass, self.at = self.at, second_pass
@@ -132,7 +134,7 @@ class _Question:
             return limits
         if self.schedule.spec_error and self._is_ahead_of_the_cursor:
             broken = self.schedule.spec_error.rstrip(".")
-            return f"The spec is invalid: {broken}. The schedule does not run until you correct it."
+            return f"The spec is invalid: {broken}. The schedule does not run until you correct the spec."
         try:
             verdict = self.spec.explain(self.at)
         except SpecError as error:
@@ -181,17 +183,17 @@ class _Question:
 
     def _to_come(self) -> str:
         if self.schedule.remaining == 0:
-            return "Will not run: no runs are left."
+            return "Will not run: the schedule has no runs left."
         if self._runs_are_used_up():
             left = counted(self.schedule.remaining or 0, "run")
-            return f"Will not run: earlier times will use up the {left} left."
+            return f"Will not run: the schedule has {left} left, which earlier times will use up."
         until = self.schedule.paused_until
         if self.schedule.is_paused and (until is None or until > self.at):
             return f"Will wait: {paused_words(self.schedule, self.local)}."
         planned = self.spec.due_at(self.at, self.schedule.jitter_seed)
         if planned == self.at:
             return "Will run."
-        return f"Will run at {self.local.words(planned)}, delayed by jitter."
+        return f"Will run at {self.local.words(planned)}, after a random delay (jitter)."
 
     def _runs_are_used_up(self) -> bool:
         left = self.schedule.remaining
@@ -205,7 +207,7 @@ class _Question:
         if self._is_ahead_of_the_cursor:
             return self._not_recorded_yet()
         if self.at < self.now - timedelta(days=settings.JIM_RETENTION_DAYS):
-            return f"The record of this time was deleted: {kept_words()}."
+            return f"The record of this time was deleted, because {kept_words()}."
         return (
             "This is one of the schedule's times, but it was not recorded: the spec was invalid then, "
             f"or the record was deleted.{self._another_spec()}"
@@ -214,7 +216,7 @@ class _Question:
     def _not_recorded_yet(self) -> str:
         late = self.now - self.at
         if late <= timedelta(seconds=settings.JIM_OVERDUE_SECONDS):
-            return "Due now: the scheduler will record this time in a moment."
+            return "Due now: the scheduler will process this time in a moment."
         cursor = self.schedule.processed_until
-        reached = f" Times up to {self.local.words(cursor)} have been recorded." if cursor else ""
+        reached = f" Times up to {self.local.words(cursor)} have been processed." if cursor else ""
         return f"The scheduler is {span(late)} late: it is either catching up or not running.{reached}"

@@ -164,7 +164,7 @@ def test_a_good_file_is_taken(mark: bytes, tmp_path: Path) -> None:
     assert [schedule.name for schedule in Schedule.objects.all()] == ["Nächtlich"]
 
 
-AT_THE_TOP, A_SPEC = "schedules: at the top", "an object with cron, every, calendars"
+AT_THE_TOP, A_SPEC = "expected keys at the top level", "allowed keys: cron, every, calendars"
 # (the reader, what it is given, what it says)
 WRONG: list[tuple[Reader, bytes | None, str]] = [
     (IMPORTED, HEADER, AT_THE_TOP),
@@ -172,15 +172,15 @@ WRONG: list[tuple[Reader, bytes | None, str]] = [
     (IMPORTED, b"", AT_THE_TOP),
     (IMPORTED, None, "cannot be read: No such file or directory"),
     (SPEC, HEADER, A_SPEC),
-    (SPEC, b"\xef\xbb\xbf", "is empty; a spec is expected"),
+    (SPEC, b"\xef\xbb\xbf", "is empty: give a spec"),
     (SQL, RAGGED, 'the quoted name that begins with " in line 1 is never closed'),
-    (SQL, b"", "contains no statement, only space and comments"),
+    (SQL, b"", "contains only spaces and comments"),
     (SQL, None, "does not exist"),
     (CONNECTIONS, HEADER, "must be a JSON object of names and URLs"),
     (CONNECTIONS, b" ", "must be a JSON object of names and URLs"),
     (SECRET_KEY, b"", "is empty. Delete the file"),
     (SECRETS_KEYS, HEADER, "is not a Fernet key"),
-    (SECRETS_KEYS, b"", "is empty: restore it"),
+    (SECRETS_KEYS, b"", "is empty: restore the file"),
 ]
 
 

@@ -47,11 +47,11 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("10 kB of cron", {"cron": "1," * 5000 + "1 * * * *"}, "cron", "characters are too many"),
     ("one bad line of several", {"cron": "0 3 * * *\n61 * * * *"}, "cron", "minute 61"),
     ("101 cron lines", {"cron": "0 3 * * *\n" * 101}, "cron", "101 entries are too many"),
-    ("interval 0", {"every": "0"}, "every", "out of range"),
+    ("interval 0", {"every": "0"}, "every", "outside the range"),
     ("unknown zone", {"time_zone": "Europe/Berln"}, "time_zone", "did you mean Europe/Berlin?"),
     ("a long zone", {"time_zone": "x" * 300}, "time_zone", "at most 100 characters"),
     ("no such time", {"at": "tomorrow"}, "at", "is not a time"),
-    ("in the past", {"at": "2020-01-01 00:00"}, "at", "matches only in the past"),
+    ("in the past", {"at": "2020-01-01 00:00"}, "at", "all scheduled times are in the past"),
     ("in the gap", IN_THE_GAP, "at", "does not exist"),
     ("unknown dst", {"dst": "sometimes"}, "dst", "not one of the available choices"),
     ("unknown overlap", {"overlap": "sometimes"}, "overlap", "not one of the available choices"),
@@ -237,7 +237,7 @@ def test_a_bad_body(blind: Client) -> None:
 # (what, the operation, the answers, what is said at the field or as message)
 OPERATIONS: list[tuple[str, str, dict[str, str], str]] = [
     ("pause until yesterday", "pause", {"until": "2020-01-01T00:00"}, "must end in the future"),
-    ("pause until year 99999", "pause", {"until": "99999-01-01T00:00"}, "valid date/time"),
+    ("pause until year 99999", "pause", {"until": "99999-01-01T00:00"}, "Enter a date and time"),
     ("pause with a long note", "pause", {"note": "x" * 1001}, "at most 1000 characters"),
     ("pause with NUL", "pause", {"note": "a\0b"}, "Null characters are not allowed"),
     ("resume in an unknown way", "resume", {"missed": "shrug"}, "not one of the available choices"),

@@ -40,7 +40,7 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("nothing to retry on", {"retry_on": [""]}, "retry_on", "must not be blank"),
     ("NUL to retry on", {"retry_on": ["a\0"]}, "retry_on", "U+0000 is not allowed"),
     ("11 texts to retry on", {"retry_on": ["a"] * 11}, "retry_on", "11 entries are too many: at most 10"),
-    ("a long text to retry on", {"retry_on": ["x" * 81]}, "retry_on", "more than 80 characters"),
+    ("a long text to retry on", {"retry_on": ["x" * 81]}, "retry_on", "use at most 80 characters"),
     ("unknown condition", {"run_if": "maybe"}, "run_if", "is not a valid choice"),
     ("unknown crash policy", {"on_crash": "shrug"}, "on_crash", "is not a valid choice"),
     ("priority 1001", {"priority": 1001}, "priority", "less than or equal to 1000"),
@@ -48,9 +48,14 @@ FIELDS: list[tuple[str, dict[str, Any], str, str]] = [
     ("no pool", {"pool": ""}, "pool", "cannot be blank"),
     ("a hard space in the pool", {"pool": "a\u00a0b"}, "pool", "U+00A0 is not allowed"),
     ("resources as object", {"resources": {"db": 1}}, "resources", "Enter a list of strings"),
-    ("space round a pool", {"pool": "dmz "}, "pool", "has spaces around it"),
-    ("space round a resource", {"resources": [" db"]}, "resources", "has spaces around it"),
-    ("long resources", {"resources": ["x" * 80] * 4}, "resources", "320 characters in total are too many"),
+    ("space round a pool", {"pool": "dmz "}, "pool", "begins or ends with a space"),
+    ("space round a resource", {"resources": [" db"]}, "resources", "must not begin or end with a space"),
+    (
+        "long resources",
+        {"resources": ["x" * 80] * 4},
+        "resources",
+        "All entries together have 320 characters",
+    ),
     ("continue as number", {"continue_on_failure": 1}, "continue_on_failure", "expected true or false"),
 ]
 

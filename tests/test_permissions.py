@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.db import connection  # noqa: F401 (what is skipped asks for it)
+from django.db.models import Q
 from django.test import Client
 
 from activities.models import Activity
 from jimsite.roles import ROLES
+from schedules.models import SharedCalendar, TaskTemplate
 from tests.addresses import METHODS, Route, routes, visitor
-from tests.base import NOW
+from tests.base import NOW, SOMEBODY, make_schedule, make_template
 
 pytestmark = pytest.mark.django_db
 TABLE = Path(settings.BASE_DIR, "docs", "permissions.md")
@@ -111,6 +113,33 @@ def test_records_are_seen_by_those_who_may_see_what_they_are_about(role: str) ->
         codes = {kind: client.get(place.format(pk=row.pk)).status_code for kind, row in rows.items()}
         asks_for_more = place.startswith("/do/") and role == "Viewer"
         assert asks_for_more or {kind for kind, code in codes.items() if code in (302, 404)} == hidden, codes
+
+
+# The pages that list which schedules use a template or a calendar.
+USES = (
+    *("/templates/{pk}", "/templates/{pk}/edit", "/calendars/{pk}", "/calendars/{pk}/edit"),
+    *("/api/v1/templates/{pk}", "/api/v1/calendars/{pk}"),
+    *("/admin/schedules/tasktemplate/{pk}/change/", "/admin/schedules/sharedcalendar/{pk}/change/"),
+)
+
+
+@pytest.mark.parametrize("may_view", [True, False])
+def test_schedules_that_use_something_are_named_to_people_who_may_view_schedules(may_view: bool) -> None:
+    SharedCalendar.objects.define("days off", [{"dates": "2026-12-25"}], initiator=SOMEBODY, now=NOW)
+    make_template("Export")
+    steps = {"name": "work", "index": 0, "template": "Export"}
+    make_schedule(steps, name="Payroll", spec={"every": ["1d"], "exclude": [{"calendar": "days off"}]})
+    user = User.objects.create_user("member", is_staff=True)
+    about = Q(content_type__model__in=["tasktemplate", "sharedcalendar"])
+    user.user_permissions.set(
+        Permission.objects.filter(about | Q(codename="view_schedule") if may_view else about)
+    )
+    client = Client()
+    client.force_login(user)
+    for place in USES:
+        made = TaskTemplate if "template" in place else SharedCalendar
+        answer = client.get(place.format(pk=made.objects.get().pk))
+        assert (answer.status_code, "Payroll" in answer.text) == (200, may_view), place
 
 
 def record_of(kind: str) -> Activity:

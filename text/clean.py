@@ -36,7 +36,7 @@ def clean_json(value: object) -> object:
 def map_json(value: object, change: Callable[[object], object], levels: int = MAX_LEVELS) -> object:
     """Apply a function to every key and every leaf of a JSON value, and return the new value.
 
-    Raise ValueError if the value is nested too deeply or contains itself.
+    Raise ValueError if the value is nested more than `levels` deep or contains itself.
     """
     match value:
         case dict() | list() | tuple() if not levels:

@@ -60,7 +60,7 @@ UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 @lru_cache(maxsize=256)
 def badge(state: str, like: str = "") -> SafeString:
-    """Return a coloured badge for a state; `like` names another state whose tone is used instead."""
+    """Return a coloured badge for a state; `like` names a state whose colour and glyph are used instead."""
     return format_html(
         '<span class="badge tone-{}"><span aria-hidden="true">{}</span> {}</span>',
         tone(like or state),
@@ -90,7 +90,7 @@ def tone(state: str) -> str:
 
 
 def moment(at: datetime | None, *, now: datetime) -> SafeString:
-    """Return HTML that says how far away a time is, with the exact time as the tooltip."""
+    """Return HTML that shows a time relative to `now`, such as “2 h ago”; the tooltip has the exact time."""
     if at is None:
         return SafeString(NOTHING)
     return format_html(
@@ -123,7 +123,7 @@ def distance(at: datetime, *, now: datetime) -> str:
 
 
 def span(length: timedelta | None) -> str:
-    """Format a duration with its largest unit and the next smaller one, or with decimals if it is short."""
+    """Format a duration in its one or two largest units, such as “250 ms”, “1.5 s” or “2 h 5 min”."""
     if length is None:
         return NOTHING
     seconds = max(length.total_seconds(), 0)

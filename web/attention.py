@@ -45,7 +45,7 @@ class Concern:
 
 
 def concerns(request: HttpRequest, *, now: datetime) -> list[Concern]:
-    """Return the problems that the user may see, at most MOST_OF_A_KIND of each kind."""
+    """Return the problems that this user has permission to see, at most MOST_OF_A_KIND of each kind."""
     seen = [kind for kind in KINDS if request.user.has_perm(kind.permission)]
     found = together(*(kind.rows(now)[:MOST_OF_A_KIND] for kind in seen))
     return [kind.concern(row, now) for kind, rows in zip(seen, found, strict=True) for row in rows]
@@ -67,7 +67,7 @@ def _schedule(schedule: Any, now: datetime) -> Concern:
         url = schedule.get_absolute_url()
         return Concern("paused", schedule, words, schedule.paused_at, "Resume", url, "resume", schedule)
     if schedule.is_overdue(now):
-        words = "The next run is overdue: no scheduler has handled it yet."
+        words = "The next run is overdue, because no scheduler has processed it yet."
         url = (
             f"{reverse('web:why', args=[schedule.pk])}?{urlencode({'at': schedule.next_run_at.isoformat()})}"
         )
@@ -108,7 +108,7 @@ def _undelivered(each: Any, now: datetime) -> Concern:
 
 
 def _stuck_runs(now: datetime) -> QuerySet[Any]:
-    """Select runs that wait for a person; runs with a `due_at` are retried automatically."""
+    """Select stuck runs that a person must resolve; those with a `due_at` are retried automatically."""
     waiting = Run.objects.stuck().filter(due_at=None, workflow__status=Workflow.Status.ACTIVE)
     rows = waiting.select_related("workflow", "handler").defer("handler__state", "snapshot")
     return rows.order_by("finished_at")

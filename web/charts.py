@@ -33,11 +33,14 @@ def outcome_words(counts: Counter[str], *, nothing: str = "none") -> str:
 
 
 def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
-    """Draw a bar for each of the last executions, oldest first; `ran` lists the newest first.
+    """Draw a bar for each of the newest executions in `ran`, which is sorted from newest to oldest.
 
-    The longer an execution took, the higher its bar. Completed bars stand on the line, failed ones cross it,
-    cancelled ones are hollow, and running ones are open at the top. The SVG is built as text, because a page
-    has thousands of bars. It contains only numbers and fixed words.
+    The oldest bar is on the left, and each bar links to the `url` of its execution. The longer an execution
+    took, the higher its bar. The bar of a completed execution stands on a line, that of a failed one extends
+    below the line, that of a cancelled one is hollow, and that of a running one is open at the top.
+
+    The SVG is built as text, because a page has thousands of bars. The text contains only addresses, numbers
+    and fixed words, so it needs no escaping.
     """
     shown = list(reversed(ran[:BARS]))
     longest = max((each.duration or timedelta(0) for each in shown), default=timedelta(0))
@@ -61,7 +64,7 @@ def bars(ran: Sequence[Ran], *, url: Callable[[int], str]) -> SafeString:
 
 
 def _height(each: Ran, longest: timedelta) -> int:
-    """Return the height of a bar, by the square root of the duration, so that short bars stay visible."""
+    """Return the height of a bar. It is not proportional to the duration, so that short bars stay visible."""
     if each.duration is None:
         return BAR_HEIGHT
     part = sqrt(each.duration / longest) if longest else 0
@@ -97,7 +100,7 @@ class Hour(NamedTuple):
 
 @dataclass(frozen=True)
 class Day:
-    """The last 24 hours, with a column for each hour."""
+    """A chart of the last 24 hours, with a column for each hour."""
 
     hours: list[Hour]
     most: int
@@ -115,13 +118,13 @@ class Day:
 
     @property
     def success_rate(self) -> float | None:
-        """Return the share of completed runs among completed and failed ones."""
+        """Return which share of the completed and failed runs completed, or None if no run did either."""
         ended = self.counts["completed"] + self.counts["failed"]
         return self.counts["completed"] / ended if ended else None
 
 
 def day(buckets: Iterable[Bucket], *, now: datetime) -> Day:
-    """Draw the last 24 hours, with failures at the bottom, where their heights can be compared."""
+    """Draw the last 24 hours. Failures are at the bottom of the columns, where they are easy to compare."""
     by_hour: dict[datetime, dict[str, int]] = defaultdict(dict)
     for each in buckets:
         by_hour[each.at][each.status] = each.number
@@ -170,7 +173,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Year:
-    """A year as a grid of days. Each column is a week, from Monday; days with failures are marked."""
+    """A chart of a year: a cell for each day, a column for each week, and a mark on days with failures."""
 
     cells: list[Cell]
     months: list[Mark]
@@ -245,7 +248,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Plot:
-    """The durations of the last executions: circles for successes, crosses for failures."""
+    """A chart of the durations of the last executions: failed ones are crosses, all others are circles."""
 
     points: list[Point]
     longest: str

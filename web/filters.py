@@ -14,7 +14,7 @@ from text.clean import LONGEST_SEARCH, search_text
 
 
 class SearchField(forms.CharField):
-    """A search field that accepts any text. If some text were invalid, the list would show all rows."""
+    """A search field that accepts any text, because a list with an invalid filter would show all rows."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(required=False, max_length=LONGEST_SEARCH, **options)
@@ -29,14 +29,17 @@ def search_box(placeholder: str = "") -> SearchField:
 
 
 class _Moment(forms.DateTimeField):
-    """A time in the user's time zone, in a year that JIM can compute with."""
+    """A field for a time in the user's time zone, in a year that JIM supports."""
 
     def __init__(self) -> None:
         widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
         super().__init__(required=False, widget=widget, validators=[_check_year])
 
     def to_python(self, value: Any) -> datetime | None:
-        """Parse a time, even if it is skipped or occurs twice when the clocks change (then the first one)."""
+        """Parse a time, which may be skipped or repeated when the clocks change.
+
+        Of a repeated time, the first occurrence is meant.
+        """
         try:
             return super().to_python(value)
         except ValidationError as error:
@@ -45,7 +48,7 @@ class _Moment(forms.DateTimeField):
             return timezone.make_aware(error.params["datetime"])
 
     def prepare_value(self, value: Any) -> Any:
-        """Remove the UTC offset that links contain, because a browser's field cannot show it."""
+        """Convert a time to the user's time zone, without the UTC offset, which a browser cannot show."""
         try:
             at = self.clean(value)
         except ValidationError:

@@ -12,7 +12,7 @@ DETOUR = 20
 
 
 class Node(NamedTuple):
-    """A handler or topic; `kind` is producer, consumer or topic."""
+    """A handler or topic; `kind` is “producer”, “consumer” or “topic”."""
 
     key: str
     kind: str
@@ -92,7 +92,7 @@ def _leads(after: dict[str, list[str]], start: str, end: str) -> bool:
 def _placed(
     known: dict[str, Node], links: Sequence[tuple[str, str]], column: dict[str, int]
 ) -> dict[str, Box]:
-    """Place boxes column by column, ordered by their sources and centred on one line."""
+    """Place the boxes of each column, ordered by the heights of their sources and centred vertically."""
     members: dict[int, list[str]] = defaultdict(list)
     for key in known:
         members[column[key]].append(key)
@@ -113,9 +113,10 @@ def _middle(heights: Sequence[int]) -> float:
 
 
 def _arrow(source: Box, target: Box, height: int) -> str:
-    """Draw an arrow from the right edge of `source` to the left edge of `target`.
+    """Draw an arrow from `source` to `target`; `height` is the height of all boxes together.
 
-    Backward arrows pass below all boxes.
+    The arrow leads from the right edge of the source to the left edge of the target. If the target is not
+    further right, the arrow leads from bottom edge to bottom edge and passes below all boxes.
     """
     x, y = source.x + BOX_WIDTH + 2, source.y + BOX_HEIGHT // 2
     to_x, to_y = target.x - 3, target.y + BOX_HEIGHT // 2

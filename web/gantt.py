@@ -49,7 +49,7 @@ class Bar:
 
     @property
     def is_at_end(self) -> bool:
-        """Return whether the glyph must be placed before the bar, because it does not fit after it."""
+        """Return whether the glyph must precede the bar, because the space after the bar is too small."""
         return not self.is_wide and self.x + self.width > 94
 
 
@@ -88,7 +88,7 @@ class Tick:
 
     @property
     def is_at_end(self) -> bool:
-        """Return whether the label must be placed before the tick, because it does not fit after it."""
+        """Return whether the label must precede the tick, because the space after the tick is too small."""
         return self.x > 80
 
 
@@ -102,9 +102,10 @@ class Chart:
 
 
 def chart(attempts: Iterable[Activity], *, start: datetime, now: datetime) -> Chart:
-    """Draw the attempts of all steps.
+    """Draw the attempts of the first MOST_ROWS steps as bars on a time axis.
 
-    The axis ends when the last attempt ended, or at `now` while an attempt has not ended.
+    The axis begins at `start`. It ends at `now` if an attempt has not ended yet, otherwise at the end of the
+    last attempt.
     """
     steps = _steps(attempts)
     shown = steps[:MOST_ROWS]
@@ -150,7 +151,7 @@ def _steps(attempts: Iterable[Activity]) -> list[list[Activity]]:
 
 
 def _reached(steps: Sequence[Sequence[Activity]], start: datetime) -> dict[int | None, datetime | None]:
-    """Return, by step index, when all earlier groups had ended, or None if some have not ended yet."""
+    """Return, by step index, the time when all earlier groups had ended, or None if one is still open."""
     reached: dict[int | None, datetime | None] = {}
     last: datetime | None = start
     for index, group in groupby(steps, key=lambda step: step[0].step_index):
@@ -181,7 +182,7 @@ def _note(step: Sequence[Activity], now: datetime) -> str:
 
 
 def _bar(attempt: Activity, reached: datetime | None, scale: Scale) -> Bar | None:
-    """Draw an attempt; return None if the attempt is still waiting for earlier groups to end."""
+    """Draw an attempt, or return None if the attempt is still waiting for earlier groups to end."""
     if attempt.executed_at is None and attempt.finished_at is None and reached is None:
         return None
     since = max(attempt.created_at, reached) if reached else attempt.created_at

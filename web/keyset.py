@@ -30,7 +30,10 @@ class Pages(Generic[M]):
 
 
 def newest_first(request: HttpRequest, rows: QuerySet[M], *, key: str = "pk", within: str = "") -> Pages[M]:
-    """Return a page of rows, newest first by `key`; an index must cover `within`, if given, and `key`."""
+    """Return a page of rows, those with the highest `key` first.
+
+    An index must provide this order. If its first column is another one, `within` names that column.
+    """
     part = keyset.read_page(rows, after=_before(request), count=ROWS, key=key, within=within)
     return _linked(request, part)
 
@@ -44,7 +47,10 @@ def look_back(
     until: datetime | None = None,
     reach: int,
 ) -> Pages[M]:
-    """Return a page of matching rows among the next `reach` rows; the time `by` must increase with the id."""
+    """Search the next `reach` rows of the table for those in `rows`, and return a page of them, newest first.
+
+    `by` is a column of times that increase with the id; `since` and `until` are the bounds of these times.
+    """
     rows = rows.filter(_between(by, since, until))
     after = _before(request)
     return _linked(
@@ -63,7 +69,10 @@ def look_among(
     by: str,
     reach: int,
 ) -> Pages[M]:
-    """Return a page of the `wanted` rows among the next `reach` rows; an index must cover their order."""
+    """Search the next `reach` of these rows for the `wanted` ones, and return a page of them, newest first.
+
+    `key` and `within` are as in `newest_first`, and `by` is a column of times that increase with the key.
+    """
     after = _before(request)
     return _linked(
         request,
@@ -72,7 +81,7 @@ def look_among(
 
 
 def address(request: HttpRequest, **changed: Any) -> str:
-    """Return the address of the request with changed parameters; empty ones are left out."""
+    """Return the address of the request with some parameters changed, or removed if their value is empty."""
     query = request.GET.copy()
     query.pop("version", None)  # sent by a part of the page when it polls
     for name, value in changed.items():

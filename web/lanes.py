@@ -75,7 +75,7 @@ def _box(step: Planned, x: int, y: int, *, is_first: bool) -> Box:
     words = f"{step.name} ({step.kind})"
     # A step of the first group cannot be clean-up, because a cancel stops it.
     always = "always" if is_first else "always (clean-up)"
-    condition = {"failure": "if something failed", "always": always}.get(step.condition, "")
+    condition = {"failure": "if a step failed", "always": always}.get(step.condition, "")
     return Box(x, y, _cut(step.name), _cut(step.kind), words, condition)
 
 

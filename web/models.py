@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Settings(models.Model):
-    """A model without a table that only carries a permission."""
+    """A model without a table, which exists only for the permission to see the settings."""
 
     class Meta:
         managed = False

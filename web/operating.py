@@ -61,7 +61,7 @@ def register(
     view_permission: str,
     rows: Callable[[HttpRequest], QuerySet[Any]] | None = None,
 ) -> None:
-    """Offer the operations of a model on pages, for all rows, or only for those that `rows` returns."""
+    """Offer the operations of a model on pages: for all rows, or only for the rows that `rows` returns."""
     seen = rows or (lambda request: model._default_manager.all())
     kinds[str(model._meta.model_name)] = Kind(model, view_permission, seen)
 
@@ -122,7 +122,9 @@ def _targets(request: HttpRequest, of: Kind) -> list[Any]:
         raise Http404("The address contains an invalid id.")
     targets = list(of.rows(request).filter(pk__in=ids).order_by("pk")[: MOST_AT_ONCE + 1])
     if len(targets) != len(ids) or len(targets) > MOST_AT_ONCE:
-        raise Http404(f"Some of the selected rows no longer exist, or more than {MOST_AT_ONCE} are selected.")
+        raise Http404(
+            f"Some of the selected rows no longer exist, or more than {MOST_AT_ONCE} rows are selected."
+        )
     return targets
 
 
@@ -175,7 +177,11 @@ def _redirect(request: HttpRequest, url: str) -> HttpResponse:
 
 
 def _return_url(request: HttpRequest, targets: Sequence[Model], done: Sequence[Done]) -> str:
-    """Return the address of the new object, or else of the page where the user came from."""
+    """Return the address where the user goes next.
+
+    This is the page of the result, or else the page in the parameter `next`, the page of the first target, or
+    the home page.
+    """
     if len(targets) == 1 and done and done[0].url:
         return done[0].url
     asked = request.GET.get("next", "")

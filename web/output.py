@@ -101,7 +101,7 @@ def download(request: HttpRequest, attempts: Sequence[Any], *, name: str) -> Htt
         for row in rows
     )
     if len(rows) == MOST_DOWNLOADED:
-        text += f"… only the first {MOST_DOWNLOADED:,} lines: choose a step to download the rest\n"
+        text += f"… Only the first {MOST_DOWNLOADED:,} lines are shown. Choose a step to download the rest.\n"
     headers = {"Content-Disposition": f'attachment; filename="{name}.txt"'}
     return HttpResponse(text, content_type="text/plain; charset=utf-8", headers=headers)
 
@@ -132,7 +132,7 @@ def _attempt_name(attempt: Any) -> str:
 def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str, Any]:
     """Return the template context of one page of items, ordered by attempt.
 
-    An index covers this order for every filter.
+    An index provides this order, whether or not the items are filtered by outcome.
     """
     outcome = request.GET.get("outcome", "")
     if outcome in ActivityItem.Outcome.values:

@@ -24,7 +24,7 @@ YEAR_SECONDS = 365 * 86_400
 
 
 def chosen_zone(request: HttpRequest) -> ZoneInfo | None:
-    """Return the time zone in the cookie, or None if there is none or it is invalid."""
+    """Return the time zone in the cookie, or None if the cookie is missing or invalid."""
     name = request.COOKIES.get(COOKIE, "")
     return zone_of(name) if name in time_zones() else None
 
@@ -47,7 +47,7 @@ STOP_POLLING = 286
 
 
 def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[P]], View[P]]:
-    """Decorate a view: require sign-in and `permission` (unless empty), and use the browser's time zone."""
+    """Decorate a view: require sign-in and `permission`, if any, and use the browser's time zone."""
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -80,9 +80,9 @@ def form_page(permission: str) -> Callable[[View[P]], View[P]]:
 def fragment(
     request: HttpRequest, template: str, context: Mapping[str, Any], *, version: str, is_final: bool = False
 ) -> HttpResponse:
-    """Return a polling part of a page, or status 204 while its version has not changed.
+    """Render a part of a page that polls, or return status 204 if `version` has not changed.
 
-    The template repeats `version` in its next request, and stops polling once `is_final` is true.
+    The rendered part sends `version` with its next request, and stops polling once `is_final` is true.
     """
     if not is_final and request.GET.get("version") == version:
         return HttpResponse(status=204)
@@ -92,7 +92,7 @@ def fragment(
 
 
 def version_of(*seen: object) -> str:
-    """Return a hash of the content and the time zone, which is the same in all processes."""
+    """Return a hash of these values and the time zone. All processes compute the same hash."""
     zone = timezone.get_current_timezone_name()
     return hashlib.sha256(repr((zone, seen)).encode()).hexdigest()[:16]
 
@@ -102,7 +102,7 @@ def is_htmx(request: HttpRequest) -> bool:
 
 
 def is_asked_by(request: HttpRequest, part: str) -> bool:
-    """Return whether the polling part of the page with this id sent the request."""
+    """Return whether the request asks only for the part of the page with this element id."""
     htmx = getattr(request, "htmx", None)
     return bool(htmx) and htmx.target == part  # type: ignore[union-attr]
 

@@ -29,14 +29,17 @@ class Running:
 
     @property
     def part(self) -> float:
-        """Return the progress that the steps report; without any, estimate it from the usual duration."""
+        """Return the progress, from 0 to 1.
+
+        If the steps have reported none, estimate the progress from the usual duration.
+        """
         if self.progress.part > 0 or not self.usual:
             return round(self.progress.part, 2)
         return round(min(self._timing.elapsed / self.usual, MOST_ESTIMATED), 2)
 
     @property
     def eta(self) -> datetime | None:
-        """Return the estimated end; None if unknown or already past."""
+        """Return the estimated end, or None if it is unknown or already past."""
         return self._timing.ends_at if self._timing.left is not None else None
 
     @property
@@ -59,7 +62,7 @@ class Running:
 
 
 def running(executions: QuerySet[Execution], *, now: datetime) -> list[Running]:
-    """Return the running executions, oldest first."""
+    """Return the oldest MOST_SHOWN of these running executions, with their progress, oldest first."""
     rows = list(executions.defer("plan", "last_result").order_by("pk")[:MOST_SHOWN])
     schedules = sorted({each.schedule_id for each in rows if each.schedule_id is not None})
     ran = history.recent(schedules, count=history.SUCCESSES_JUDGED + MOST_SHOWN)
@@ -67,7 +70,7 @@ def running(executions: QuerySet[Execution], *, now: datetime) -> list[Running]:
 
 
 def running_of(schedule: Schedule, ran: Sequence[Ran], *, now: datetime) -> list[Running]:
-    """Return the running executions of one schedule, from its recent history."""
+    """Return the running executions in `ran`, the recent history of a schedule, oldest first."""
     rows = [_execution(schedule, each) for each in reversed(ran) if each.finished_at is None]
     return _with_progress(rows[:MOST_SHOWN], {schedule.pk: history.usual_duration(ran)}, now)
 
@@ -84,7 +87,7 @@ def _with_progress(
 
 
 def _execution(schedule: Schedule, ran: Ran) -> Execution:
-    """Build an unsaved execution that has only the displayed fields."""
+    """Build an execution that is not saved and has only the fields that pages show."""
     is_asked = ran.state == "cancelling"
     return Execution(
         pk=ran.id,

@@ -55,9 +55,10 @@ class Overtaken(NamedTuple):
 
 
 def save(form: forms.BaseForm, verb: Callable[[dict[str, Any]], T]) -> T | None:
-    """Return the result of `verb`, or None, with errors in the form, if the input is invalid or refused.
+    """Pass the valid input to `verb` and return its result, or return None if the form has errors.
 
-    A Conflict is left to the caller, which knows the stored version.
+    If `verb` refuses the input, its errors are added to the form. A Conflict is not caught, because only the
+    caller knows the stored version.
     """
     if not form.is_valid():
         return None
@@ -71,7 +72,10 @@ def save(form: forms.BaseForm, verb: Callable[[dict[str, Any]], T]) -> T | None:
 
 
 def overtaken(form: Any, target: Model, conflict: Conflict) -> Overtaken:
-    """Describe the conflict, and rebase the form on the newest version, so that saving again replaces it."""
+    """Describe the conflict, and put the newest version number into the form.
+
+    If the user then saves again, the form replaces the newest version.
+    """
     form.data = form.data.copy()
     form.data[VERSION] = str(conflict.token)
     stored = type(form)(instance=type(target)._default_manager.get(pk=target.pk))

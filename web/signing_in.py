@@ -67,7 +67,7 @@ class PasswordForm(PasswordChangeForm):
 
 
 def limits_guesses(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a view: answer with status 429 after too many guesses, and set a cookie in known browsers."""
+    """Decorate a view: return status 429 after too many guesses, and mark known browsers with a cookie."""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -89,7 +89,8 @@ class EndpointAdmin(VerbsAdmin[Endpoint]):
         except ValidationError as error:
             raise Unsaved(error.message_dict) from error
         except IntegrityError as error:
-            raise Unsaved({"name": ["This name has just been taken. Choose another name."]}) from error
+            text = "A webhook with this name already exists. Choose another name."
+            raise Unsaved({"name": [text]}) from error
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> HttpResponse:
         """Show a generated secret directly in this response, so that it is not stored for a redirect."""
@@ -148,10 +149,20 @@ class KindFilter(KnownValues):
 
 @admin.register(Delivery)
 class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
-    list_display = ("__str__", "state", "endpoint_link", "created", "tries", "answer", "next_try")
+    list_display = ("__str__", "state", "endpoint_link", "created", "attempts", "answer", "next_try")
     list_filter: ClassVar = [("status", InWords), KindFilter, "endpoint"]
     list_select_related = ("endpoint",)
-    fields = ("state", "endpoint_link", "kind", "webhook_id", "times", "tries", "next_try", "answer", "note")
+    fields = (
+        "state",
+        "endpoint_link",
+        "kind",
+        "webhook_id",
+        "times",
+        "attempts",
+        "next_try",
+        "answer",
+        "note",
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
         return super().get_queryset(request).select_related("endpoint")
@@ -187,7 +198,10 @@ class DeliveryAdmin(RecordAdmin[Delivery], OperationsAdmin[Delivery]):
         created = f"created {exact(delivery.created_at)}"
         return f"{created} · ended {exact(delivery.ended_at)}" if delivery.ended_at else created
 
-    @admin.display(description="next try")
+    def attempts(self, delivery: Delivery) -> int:
+        return delivery.tries
+
+    @admin.display(description="next attempt")
     def next_try(self, delivery: Delivery) -> str:
         at = delivery.next_try_at
         return NOTHING if at is None else distance(max(at, clock.now()), now=clock.now())

@@ -5,22 +5,22 @@ from __future__ import annotations
 from activities.models import Activity
 
 KINDS = {
-    "activity.completed": "A step or a job completed, with or without warnings.",
-    "activity.failed": "An attempt of a step or a job failed or completed with errors. A retry might follow.",
-    "activity.skipped": "A step or a job was skipped.",
-    "activity.cancelled": "A step or a job was cancelled, while it ran or before it started.",
+    "activity.completed": "A step or job completed, with or without warnings.",
+    "activity.failed": "An attempt of a step or job failed or completed with errors. A retry might follow.",
+    "activity.skipped": "A step or job was skipped.",
+    "activity.cancelled": "A step or job was cancelled before it started or while it was running.",
     "execution.started": "An execution started.",
     "execution.completed": "An execution completed.",
     "execution.failed": "An execution failed.",
     "execution.cancelled": "An execution was cancelled or terminated.",
-    "execution.late": "An execution is still running at its deadline. Sent once per execution.",
+    "execution.late": "An execution is still running after its deadline. Sent once per execution.",
     "schedule.paused": "A schedule was paused, manually or automatically.",
-    "schedule.overdue": "A scheduled time has passed, but no scheduler has processed it.",
-    "schedule.missed": "Runs of a schedule were missed: they were due before its catch-up window began.",
-    "schedule.failing": "A schedule keeps failing, as configured below.",
-    "workflow.stuck": "A workflow needs attention. Sent once each time a workflow gets stuck.",
+    "schedule.overdue": "A scheduled run is overdue, because no scheduler has processed it.",
+    "schedule.missed": "Runs of a schedule were missed: they were later than the catch-up window allows.",
+    "schedule.failing": "Too many recent executions of a schedule failed. Each webhook sets its own limit.",
+    "workflow.stuck": "A workflow is stuck and needs attention. Sent once each time a workflow gets stuck.",
     "worker.lost": "A worker died or stopped sending heartbeats.",
-    "endpoint.disabled": "Another webhook was disabled.",
+    "endpoint.disabled": "Another webhook was disabled, manually or automatically.",
 }
 TEST = "endpoint.test"
 
@@ -44,9 +44,10 @@ ENDINGS = {
 
 
 def is_newly_failing(outcomes: str, new: int, *, failures: int, among: int) -> bool:
-    """Return whether one of the `new` outcomes made the number of recent failures reach `failures`.
+    """Return whether one of the newest `new` outcomes raised the number of failures to `failures`.
 
-    `outcomes` starts with the newest one. Failures are counted among `among` consecutive outcomes.
+    `outcomes` is sorted from newest to oldest. After each new outcome, the failures among the last `among`
+    outcomes are counted.
     """
 
     def is_failing(since: int) -> bool:

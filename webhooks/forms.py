@@ -85,8 +85,8 @@ class EndpointForm(VerbForm, EndpointModelForm):
         error_messages={"required": "Choose at least one event."},
     )
     schedules = ScheduleNames(
-        help_text="Send only events of these schedules. Enter one name per line. Leave empty to send all "
-        "events, including those of single jobs and workers.",
+        help_text="One name per line. Only the events of these schedules are sent. If empty, all events are "
+        "sent, including those that do not concern a schedule.",
     )
     secret = SigningSecret()
 
@@ -98,11 +98,11 @@ class EndpointForm(VerbForm, EndpointModelForm):
             "description": forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
         }
         help_texts = {
-            "url": "The URL that receives the events by POST, such as https://chat.example/hooks/jim.",
-            "failures": "Send “schedule.failing” when this many executions of a schedule have failed. It is "
-            "not sent again for each further failure.",
-            "among": "How many of the last executions to count. Enter the same number in both fields to "
-            "count failures in a row.",
+            "url": "The URL to which events are sent as POST requests, such as https://chat.example/hooks/jim.",
+            "failures": "Send “schedule.failing” when this many of a schedule's last executions have failed. "
+            "The event is not repeated for each further failure.",
+            "among": "How many of a schedule's last executions to check for failures. To be told about "
+            "failures in a row, enter the same number as in “Failures”.",
         }
 
     def full_clean(self) -> None:

@@ -45,7 +45,7 @@ def ping(url: str) -> bool:
         logger.warning("the heartbeat did not arrive: %s", failed)
         return False
     if not 200 <= answer.status < 300:
-        logger.warning("the heartbeat was answered with %d", answer.status)
+        logger.warning("the heartbeat monitor answered with %d instead of a 2xx status", answer.status)
         return False
     return True
 

@@ -25,7 +25,7 @@ CHANGE = "webhooks.change_endpoint"
 
 class Test(Operation[Endpoint]):
     name, label, permission, form = "test", "Send a test", CHANGE, OnceForm
-    question = "The event “endpoint.test” is sent to this webhook now, signed like any other event. Send it?"
+    question = "Send the event “endpoint.test” to this webhook now? The event is signed like any other."
 
     def applies(self, endpoint: Endpoint) -> bool:
         return endpoint.is_enabled
@@ -43,8 +43,8 @@ class Test(Operation[Endpoint]):
 class Rotate(Operation[Endpoint]):
     name, label, permission, form = "rotate", "Rotate the secret", CHANGE, RotateForm
     question = (
-        f"A new secret replaces the current one and is shown once. For {OLD_SECRET_HOURS} hours, deliveries "
-        "are signed with both secrets, so that the receiver has time to switch. Rotate the secret?"
+        f"A new secret will replace the current one. For {OLD_SECRET_HOURS} hours, deliveries will be signed "
+        "with both secrets, so that the receiver has time to switch. Rotate the secret?"
     )
 
     @method_decorator(sensitive_variables())
@@ -61,7 +61,10 @@ class Rotate(Operation[Endpoint]):
 
 class Enable(Operation[Endpoint]):
     name, label, permission = "enable", "Enable", CHANGE
-    question = "New events are sent again, but not the events that happened while it was disabled. Enable it?"
+    question = (
+        "New events will be sent again. Events that happened while the webhook was disabled will not be "
+        "sent. Enable the webhook?"
+    )
 
     def applies(self, endpoint: Endpoint) -> bool:
         return not endpoint.is_enabled
@@ -76,7 +79,10 @@ class Enable(Operation[Endpoint]):
 
 class Disable(Operation[Endpoint]):
     name, label, permission, form = "disable", "Disable", CHANGE, NoteForm
-    question = "No further events are sent, and pending deliveries fail. Disable it?"
+    question = (
+        "No more events will be sent to this webhook, and its pending deliveries will fail. Disable the "
+        "webhook?"
+    )
 
     def applies(self, endpoint: Endpoint) -> bool:
         return endpoint.is_enabled
@@ -92,13 +98,14 @@ class Disable(Operation[Endpoint]):
 class Delete(Removal):
     permission, list_name = "webhooks.delete_endpoint", "web:webhooks"
     question = (
-        "The webhook and its secret are deleted permanently. Its deliveries stay in the history. Delete it?"
+        "The webhook and its secret will be deleted permanently. The record of its deliveries is kept. "
+        "Delete the webhook?"
     )
 
 
 class Redeliver(Operation[Delivery]):
     name, label, permission = "redeliver", "Redeliver", "webhooks.change_delivery"
-    question = "The same event is sent again, with the same id and the same content. Redeliver it?"
+    question = "Send the event again, with the same id and the same content?"
 
     def applies(self, delivery: Delivery) -> bool:
         return delivery.status != Delivery.Status.PENDING and delivery.endpoint.is_enabled
@@ -110,7 +117,7 @@ class Redeliver(Operation[Delivery]):
             delivery.redeliver(initiator=initiator, now=now)
         except Refused as refused:
             raise Declined(str(refused)) from refused
-        return Done(f"“{delivery}” is being sent again.")
+        return Done(f"The delivery “{delivery}” is being sent again.")
 
 
 @sensitive_variables()

@@ -96,7 +96,7 @@ def _new_deliveries(event: WebhookEvent, listeners: Sequence[Listener]) -> Itera
 
 
 def _failing_data(event: WebhookEvent, listener: Listener) -> dict[str, Any] | None:
-    """Return the content of `schedule.failing`, or None if the listener's threshold is not newly reached."""
+    """Return the content of `schedule.failing`, or None if the listener's limit was not just reached."""
     outcomes, new = event.data["outcomes"], event.data["new"]
     if not is_newly_failing(outcomes, new, failures=listener.failures, among=listener.among):
         return None
@@ -141,7 +141,7 @@ def _event_of_activity(row: Row, executions: Mapping[int, Row]) -> WebhookEvent 
 
 
 def _event_of_change(kind: str, row: Row) -> WebhookEvent:
-    """Return the event of a paused schedule or a disabled webhook."""
+    """Return the event that reports a paused schedule or a disabled webhook."""
     what, is_schedule = row["target_type"], row["target_type"] == "schedule"
     data: dict[str, Any] = {
         what: {"id": int(row["target_id"]), "name": row["target_name"]},
@@ -217,7 +217,7 @@ def _names(ids: Collection[int]) -> dict[int, str]:
 
 
 def _with_ids(rows: QuerySet[Any], column: str, ids: Collection[int]) -> QuerySet[Any]:
-    """Filter by ids. They are passed as an array, because PostgreSQL limits the number of parameters."""
+    """Filter by ids, which are passed as an array, because PostgreSQL limits the number of parameters."""
     where, params = among(f"{rows.model._meta.db_table}.{column}", list(ids))
     return rows.extra(where=[where], params=params)  # noqa: S610
 

@@ -109,7 +109,7 @@ class Sender:
         self.next_at = min((at for _, at in endpoints if at is not None and at > now), default=None)
 
     def rest(self) -> None:
-        """Wait until the next try is due, something changes or a result arrives."""
+        """Wait until the next attempt is due, something changes or a result arrives."""
         patience = IDLE_SECONDS
         if self.next_at is not None:
             patience = min(patience, max(0.0, (self.next_at - clock.now()).total_seconds()))
@@ -120,7 +120,7 @@ class Sender:
             waits.wait(max(0.0, self.looked + least - time.monotonic()))
 
     def close(self) -> None:
-        """Give requests a moment to end, then abort the rest. An aborted request counts as a failed try."""
+        """Give requests a moment to end, then abort the rest. An aborted request is a failed attempt."""
         if self.pool is None:
             return
         enough = time.monotonic() + END_SECONDS
@@ -133,7 +133,7 @@ class Sender:
         self._record()
 
     def _send_due(self, endpoint: Endpoint, now: datetime) -> bool:
-        """Send due deliveries. Return False if seats are free but no delivery could be claimed."""
+        """Send due deliveries. Return False if threads are free, but no delivery was claimed."""
         free = min(SEATS_PER_ENDPOINT - self.busy[endpoint.pk], SEATS - self.busy.total())
         if free <= 0:
             return True

@@ -13,7 +13,7 @@ LEAST_BYTES, MOST_BYTES = 24, 64
 
 
 def headers(signing: Sequence[str], *, webhook_id: str, at: int, body: str) -> dict[str, str]:
-    """Return the headers, with one signature per secret, so that receivers can use the old or the new one."""
+    """Return the headers of a signed delivery, with one signature for each secret in `signing`."""
     signed = f"{webhook_id}.{at}.{body}".encode()
     signatures = [b64encode(hmac.digest(_key(secret), signed, "sha256")).decode() for secret in signing]
     return {
@@ -28,7 +28,7 @@ def new_secret() -> str:
 
 
 def secret_error(text: str) -> str:
-    """Return what is wrong with a signing secret, or an empty string. The secret is not repeated."""
+    """Return what is wrong with a signing secret, or an empty string. The text does not show the secret."""
     how = (
         f"Enter {PREFIX} followed by {LEAST_BYTES} to {MOST_BYTES} random bytes in base64, or leave the "
         "field empty to generate a secret."

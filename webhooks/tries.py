@@ -1,4 +1,4 @@
-"""Tries of a delivery: their results, delays, and when to give up."""
+"""Attempts to send a delivery: their results, the delays between them, and when to stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOPELESS_FAILURES = 10
 
 @dataclass(frozen=True, kw_only=True)
 class TryResult:
-    """The result of one try."""
+    """The result of one attempt to send a delivery."""
 
     at: datetime
     seconds: float = 0.0
@@ -48,7 +48,7 @@ class TryResult:
 
 
 def next_try(tried: TryResult, *, left: int, now: datetime) -> datetime | None:
-    """Return when to try a failed delivery again, or None to give up."""
+    """Return when to send again after a failed attempt, or None if there is no further attempt."""
     if tried.is_gone or left <= 0:
         return None
     delay = DELAYS[max(0, len(DELAYS) - left)]
@@ -63,7 +63,7 @@ def is_hopeless(*, failures: int, succeeded_at: datetime, now: datetime) -> bool
 
 
 def _asked(retry_after: str, now: datetime) -> timedelta:
-    """Return the delay in a Retry-After header (seconds or a date), or zero if it is unreadable."""
+    """Return the delay that a Retry-After header (seconds or a date) asks for; zero if unreadable."""
     text = retry_after.strip()
     if text.isascii() and text.isdigit():
         return timedelta(seconds=int(text[:9]))

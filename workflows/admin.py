@@ -266,6 +266,7 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
     def finished(self, run: Run) -> SafeString:
         return _moment(run.finished_at)
 
+    @admin.display(description="committed or retried")
     def settled(self, run: Run) -> SafeString:
         return _moment(run.settled_at)
 
@@ -280,6 +281,7 @@ class RunAdmin(RecordAdmin[Run], OperationsAdmin[Run]):
         url = reverse("admin:workflows_run_change", args=[run.retry_of_id])
         return format_html('<a href="{}">{}</a>', url, f"run {run.retry_of_id}")
 
+    @admin.display(description="earlier failures")
     def tries(self, run: Run) -> str:
         counts = {
             "transient": run.transient,
@@ -358,7 +360,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
     list_display = ("__str__", "status_badge", "topic_link", "seq", "id_if_titled", "attempt", "created")
     list_filter = (("status", InWords), TopicFilter)
     search_fields = ("message_id",)
-    search_help_text = "Enter a complete message id."
+    search_help_text = "Enter the full message id."
     fields = (
         "topic_link",
         "seq",
@@ -400,7 +402,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
 
     @admin.display(description="message id")
     def id_if_titled(self, event: Event) -> str:
-        """Return the message id of an event with a title; an event without one is already shown by its id."""
+        """Return the message id if the event has a title; without a title, the list already shows the id."""
         return event.message_id if event.title else NOTHING
 
     @admin.display(description="topic")
@@ -414,6 +416,7 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
     def created(self, event: Event) -> SafeString:
         return _moment(event.created_at)
 
+    @admin.display(description="consumed or skipped")
     def settled(self, event: Event) -> SafeString:
         return _moment(event.settled_at)
 

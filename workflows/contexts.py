@@ -20,7 +20,7 @@ DEFAULT_PEEK_LIMIT = 1_000
 
 
 class PhaseContext:
-    """The base class for the contexts of all phases, with the time, the handler's state and output."""
+    """The base class of the `ctx` of all phases, which provides what every phase may use."""
 
     phase = ""
 
@@ -37,7 +37,7 @@ class PhaseContext:
 
     @property
     def idempotency_key(self) -> str:
-        """Return the key of the mutation, which stays the same across retries."""
+        """Return the idempotency key of the mutation, which stays the same across retries."""
         return str(self._run.mutation_key or self._run.key)
 
     def write(self, text: object) -> None:
@@ -98,9 +98,9 @@ class PrepareContext(PhaseContext):
     phase = "prepare"
 
     def peek(self, topic: str, *, limit: int | None = None) -> list[Pending]:
-        """Return the oldest pending events, at most `limit`, of a topic that the handler subscribes to.
+        """Return at most `limit` pending events, oldest first, of a topic that the handler subscribes to.
 
-        Without a limit, at most 1,000 events are returned, and the output says if there are more.
+        Without a limit, at most 1,000 events are returned; if there are more, the output of the run says so.
         """
         subscribed = self._run.handler.subscriptions.filter(topic__slug=topic).values("topic")
         if not subscribed.exists():

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True)
 class OpenRun:
-    """The workflow's unsettled run, which is active or blocks the workflow until it is resolved."""
+    """The workflow's open run: it is active, or no other run can start until it is retried or resolved."""
 
     is_active: bool
     due_at: datetime | None = None
@@ -27,7 +27,8 @@ class ProducerFacts:
 class ConsumerFacts:
     """The facts that determine whether a consumer is ready to run.
 
-    `is_dirty`: its topics have events after its cursor. `oldest`: the time of its oldest pending event.
+    `is_dirty`: the consumer's topics have events that the consumer has not seen. `oldest`: when the oldest
+    pending event of these topics was published.
     """
 
     id: int
@@ -47,7 +48,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to start: `handler`, or the open run's next attempt (`follow`), or nothing before `due_at`."""
+    """What to start: `handler`, the open run's next attempt (`follow`), or nothing until `due_at`."""
 
     handler: int | None = None
     follow: bool = False
@@ -83,7 +84,10 @@ def _order(consumer: ConsumerFacts) -> tuple[float, int]:
 def clamp_wake_at(
     asked: object, *, now: datetime, least: timedelta, most: timedelta
 ) -> tuple[datetime | None, str]:
-    """Return when to wake a consumer, and a notice if that is not the time it asked for."""
+    """Return when to wake a consumer, and a notice if that is not the time that it asked for.
+
+    The time is at least `least` and at most `most` from now.
+    """
     if asked is None:
         return None, ""
     at = _instant(asked)

@@ -149,7 +149,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Mutation:
-    """The outcome of the mutation, as `next` receives it. The outcome `none`: `ctx.apply` was not called."""
+    """The outcome of the mutation, as `next` receives it. `none` means that `ctx.apply` was not called."""
 
     outcome: Literal["applied", "none", "skipped"]
     result: Any = None

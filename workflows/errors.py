@@ -36,4 +36,4 @@ class DefinitionError(ValueError):
 
 
 class Superseded(Exception):
-    """Another worker or recovery has taken over the run; writes of this worker are refused."""
+    """Another worker, or the recovery of lost work, has taken over the run from this worker."""

@@ -40,13 +40,13 @@ class Phase(StrEnum):
 
 
 PHASES = tuple(Phase)
-# The outcome of the mutation; empty if none was tried.
+# The outcome of the mutation; empty if no mutation was attempted.
 Effect = Literal["", "in_flight", "applied", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
 class Tries:
-    """The number of failures of each kind in a chain of attempts since a person last resolved it."""
+    """Counts of failures, by kind, and of fixes, since a person last resolved the run."""
 
     transient: int = 0
     reconciled: int = 0
@@ -56,7 +56,7 @@ class Tries:
 
 @dataclass(frozen=True)
 class Stop:
-    """How an attempt ends. `due_at` is when the next attempt begins automatically; None if it does not."""
+    """How an attempt ends. `due_at`: when the next attempt begins; None if it does not begin by itself."""
 
     status: Status
     due_at: datetime | None
@@ -86,7 +86,7 @@ def classify(error: BaseException, *, in_flight: bool) -> Status:
 
 
 def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) -> Stop:
-    """Return how an attempt with this status ends: its new failure counts, and when the next one begins."""
+    """Return how an attempt with this status ends: the new failure counts, and when the next one begins."""
     match status:
         case Status.PAUSED_TRANSIENT:
             tries = _more(tries, transient=1)
@@ -104,9 +104,9 @@ def stop(status: Status, tries: Tries, *, can_reconcile: bool, now: datetime) ->
 
 
 def not_applied(tries: Tries, *, now: datetime) -> Stop:
-    """Return how an attempt ends whose mutation did not happen, so that the work starts over.
+    """Return how an attempt ends if its mutation turns out not to have happened.
 
-    The first time, the next attempt begins immediately; after that, with increasing delays.
+    The work starts over: immediately the first time, after that with increasing delays.
     """
     tries = replace(tries, reconciled=0)
     again = stop(Status.PAUSED_TRANSIENT, tries, can_reconcile=True, now=now)
@@ -114,9 +114,10 @@ def not_applied(tries: Tries, *, now: datetime) -> Stop:
 
 
 def _next_reconcile(tries: Tries, now: datetime) -> datetime | None:
-    """Return when to reconcile again, or None after too many tries.
+    """Return when to reconcile again, or None if that was attempted too often.
 
-    The first time is immediate, the second after 10 s, and each further delay is twice as long.
+    The first attempt is immediate, the second follows after 10 s, and each further delay is twice as long as
+    the one before.
     """
     if tries.reconciled >= MOST_RECONCILED:
         return None
@@ -133,7 +134,7 @@ def _more(tries: Tries, *, transient: int = 0, crashes: int = 0) -> Tries:
 
 @dataclass(frozen=True)
 class Beginning:
-    """The phase in which an attempt begins. `keeps`: it keeps the previous attempt's result and events."""
+    """The phase in which an attempt begins, and whether it `keeps` the last attempt's results and events."""
 
     phase: Phase
     keeps: bool
@@ -142,8 +143,8 @@ class Beginning:
 def following(*, phase: Phase, effect: Effect, is_approved: bool) -> Beginning:
     """Return where the next attempt begins, by the reset rules.
 
-    Work whose mutation has not happened starts over; other work continues after the mutation. A mutation of
-    unknown outcome is reconciled first; an approved mutation is made as it was prepared.
+    The rules: work whose mutation has not happened starts over; other work continues after the mutation. A
+    mutation of unknown outcome is reconciled first; an approved mutation is made as it was prepared.
     """
     if effect in ("applied", "skipped"):
         return Beginning(Phase.EMITTING, keeps=True)

@@ -25,13 +25,14 @@ OPERATE, PUBLISH = "workflows.operate_workflow", "workflows.publish_event"
 
 class NoteForm(forms.Form):
     note = forms.CharField(
-        max_length=1_000, required=False, help_text="The reason, which is stored in the audit record."
+        max_length=1_000, required=False, help_text="Your reason, which will be kept in the history."
     )
 
 
 class ResultForm(NoteForm):
     result = forms.JSONField(
-        required=False, help_text="The result of the mutation as JSON. It is passed to the next phase."
+        required=False,
+        help_text="The result of the mutation, as JSON. The handler receives the result in the next phase.",
     )
 
 
@@ -50,13 +51,14 @@ class RunNow(Operation[Workflow]):
         except Refused as refused:
             raise Declined(str(refused)) from refused
         names = ", ".join(str(producer) for producer in producers)
-        return Done(f"Started the producers of “{workflow}”: {names}.")
+        return Done(f"Running the producers of “{workflow}”: {names}.")
 
 
 class Pause(Operation[Workflow]):
     name, label, permission, form = "pause", "Pause", OPERATE, NoteForm
     question = (
-        "Pause this workflow? An active run continues; no other run starts until the workflow is resumed."
+        "Pause this workflow? An active run will continue, but no other run will start until the workflow is "
+        "resumed."
     )
 
     def applies(self, workflow: Workflow) -> bool:
@@ -72,7 +74,10 @@ class Pause(Operation[Workflow]):
 
 class Resume(Operation[Workflow]):
     name, label, permission = "resume", "Resume", OPERATE
-    question = "Resume this workflow? Events that were published while it was paused are consumed first."
+    question = (
+        "Resume this workflow? Events that were published while the workflow was paused will be consumed "
+        "first."
+    )
 
     def applies(self, workflow: Workflow) -> bool:
         return workflow.status == Workflow.Status.PAUSED
@@ -112,7 +117,7 @@ class ResolveRun(Operation[Run]):
 
 class Approve(ResolveRun):
     name, label, outcome = "approve", "Approve", "run approved"
-    question = "Approve this run? It will continue from where it paused, with the change it prepared."
+    question = "Approve this run? The run will continue where it paused and use what it has prepared."
     statuses = (Status.PAUSED_APPROVAL,)
 
     def resolve(self, run: Run, answers: dict[str, Any], by: Initiator, now: datetime) -> None:
@@ -122,8 +127,9 @@ class Approve(ResolveRun):
 class Reject(ResolveRun):
     name, label, outcome = "reject", "Reject", "run rejected"
     question = (
-        "Reject this run? Its mutation and its events are skipped. If the run has not prepared a mutation, "
-        "the workflow is paused instead."
+        "Reject this run? Its mutation will not be made, and the events that the run reserved will be "
+        "skipped permanently. If no events were reserved, or the mutation was already made or skipped, the "
+        "workflow will be paused instead."
     )
     statuses = (Status.PAUSED_APPROVAL,)
 
@@ -134,7 +140,7 @@ class Reject(ResolveRun):
 class MarkApplied(ResolveRun):
     name, label, outcome = "happened", "Mark as applied", "the run continues after the mutation"
     form = ResultForm
-    question = "Mark the mutation as applied? The run continues after it."
+    question = "Mark the mutation as applied? The run will continue after the mutation."
 
     def applies(self, run: Run) -> bool:
         return run.is_stuck and run.effect == Run.Effect.IN_FLIGHT
@@ -145,7 +151,10 @@ class MarkApplied(ResolveRun):
 
 class MarkNotApplied(ResolveRun):
     name, label, outcome = "did-not-happen", "Mark as not applied", "the work starts over"
-    question = "Mark the mutation as not applied? Its events are released and the work starts over."
+    question = (
+        "Mark the mutation as not applied? The events of the run will be pending again, and the work will "
+        "start over."
+    )
 
     def applies(self, run: Run) -> bool:
         return run.is_stuck and run.effect == Run.Effect.IN_FLIGHT
@@ -156,7 +165,7 @@ class MarkNotApplied(ResolveRun):
 
 class SkipRun(ResolveRun):
     name, label, outcome = "skip", "Skip", "mutation skipped"
-    question = "Skip the mutation of this run? Its events are skipped as well."
+    question = "Skip the mutation of this run? The events that the run reserved will be skipped as well."
 
     def applies(self, run: Run) -> bool:
         return run.is_stuck and run.may_skip
@@ -167,14 +176,14 @@ class SkipRun(ResolveRun):
 
 class RetryRun(ResolveRun):
     name, label, outcome = "retry", "Retry now", "retry started"
-    question = "Retry this run now? Its failure counts are reset to zero."
+    question = "Retry this run now? The counts of its failures will be reset to zero."
 
     def resolve(self, run: Run, answers: dict[str, Any], by: Initiator, now: datetime) -> None:
         run.retry(answers["note"], initiator=by, now=now)
 
 
 def first_operation(run: Run) -> ResolveRun | None:
-    """Return the most likely way to resolve a stuck run; None if it depends on what happened outside JIM."""
+    """Return the likeliest way to resolve a stuck run; None if that depends on what happened outside JIM."""
     if not run.is_stuck or run.effect == Run.Effect.IN_FLIGHT:
         return None
     return Approve() if run.status == Status.PAUSED_APPROVAL else RetryRun()
@@ -186,12 +195,12 @@ class PublicationForm(forms.Form):
         help_text="Identifies the event in its topic. Publishing the same id again does not add an event.",
     )
     title = forms.CharField(
-        max_length=LONGEST_TITLE, required=False, help_text="Shown instead of the message id."
+        max_length=LONGEST_TITLE, required=False, help_text="A title to show instead of the message id."
     )
     payload = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 6, "class": "code", "spellcheck": "false"}),
         required=False,
-        help_text='The data for the consumer as JSON, such as {"name": "Ada"}.',
+        help_text='The data of the event as JSON, such as {"name": "Ada"}.',
     )
 
     def clean_payload(self) -> Any:
@@ -204,7 +213,10 @@ class PublicationForm(forms.Form):
 
 class Publish(Operation[Topic]):
     name, label, permission, form = "publish", "Publish an event", PUBLISH, PublicationForm
-    question = "Publish an event to this topic? Its consumer and the schedules that it starts will run."
+    question = (
+        "Publish an event to this topic? The topic's consumer, and the schedules that start from this topic, "
+        "will run."
+    )
 
     def perform(self, topic: Topic, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         event = Publication.of(topic.slug, answers["message_id"], answers["payload"], answers["title"])
@@ -221,7 +233,7 @@ class SkipEvent(Operation[Event]):
 
     def perform(self, event: Event, *, answers: dict[str, Any], initiator: Initiator, now: datetime) -> Done:
         if not event.skip(answers["note"], initiator=initiator, now=now):
-            raise Declined(f"“{event}” is no longer pending.")
+            raise Declined(f"“{event}” is no longer pending, so it cannot be skipped.")
         return Done(f"“{event}” is skipped.")
 
 

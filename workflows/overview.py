@@ -70,7 +70,7 @@ class Overview:
 
     @property
     def pending(self) -> tuple[int, bool]:
-        """Return a number of pending events, and whether there are more than that."""
+        """Return how many pending events were counted, and whether there are more."""
         return sum(each.count for each in self.backlogs), any(each.is_more for each in self.backlogs)
 
     @property

@@ -81,10 +81,10 @@ class Performance:
         return self._consume(handler)
 
     def _handler(self) -> Producer | Consumer:
-        """Return a new handler from this worker's code; raise Transient if the code has none of this name.
+        """Return a new instance of the handler from this worker's code; raise Transient if it is missing.
 
-        During an upgrade, that code may differ from the deployed version. The run is still performed, but a
-        logic error then counts as temporary, so that the run is retried.
+        During an upgrade, this worker's code may differ from the deployed version. The run is then still
+        performed, but a logic error counts as temporary, so that the run is retried.
         """
         row = self.run.handler
         kind = definitions().handler(self.run.workflow.slug, row.name)
@@ -180,7 +180,7 @@ class Performance:
         """Find out whether a mutation of unknown outcome happened; raise Undecided unless it did."""
         if consumer.reconcile is None:
             raise Undecided(
-                "the outcome of the mutation is unknown, and the handler has no method reconcile",
+                "the outcome of the mutation is unknown, and the handler has no `reconcile` method",
                 Stop(Status.PAUSED_RECONCILIATION, None, self.run.tries),
             )
         self.is_reconciling = True
@@ -233,8 +233,8 @@ class Performance:
     def _checkpoint(self, write: Callable[..., T], *, is_done: Callable[[], bool]) -> T | None:
         """Call `write` until it has succeeded exactly once, and return its result.
 
-        After a lost connection, `is_done` tells from the stored run whether the write succeeded. If it did,
-        its result was lost, and None is returned.
+        If the connection is lost, `is_done` tells from the stored run whether the write succeeded. If so, the
+        result of the write is unknown, and None is returned.
         """
         outage = Outage(logger, f"run {self.run.pk} waits for the database to record its progress")
         while True:
@@ -301,9 +301,9 @@ class Performance:
         if reason == "lost":
             return None, "", None
         if reason == "drain":
-            return Stop(Status.CRASHED, now, run.tries), "its worker stopped", None
+            return Stop(Status.CRASHED, now, run.tries), "the run's worker stopped", None
         message = (
-            "cancelled while it ran"
+            "cancelled while running"
             if reason == "cancel"
             else f"timed out after {run.handler.timeout_seconds} s"
         )
@@ -319,7 +319,7 @@ class Performance:
 
 
 class Undecided(Exception):
-    """Raised after reconciliation, unless the mutation turned out to have happened."""
+    """Raised by reconciliation if the mutation did not happen, or if its outcome is still unknown."""
 
     def __init__(self, why: str, stop: Stop, *, effect: Run.Effect | None = None) -> None:
         super().__init__(why)
@@ -328,7 +328,7 @@ class Undecided(Exception):
 
 
 def fix(run: Run) -> None:
-    """Call the function in JIM_WORKFLOW_FIXER, if set, at most three times in a chain of attempts.
+    """Call the function that JIM_WORKFLOW_FIXER names, at most three times in a chain of attempts.
 
     If the function returns a true value, the next attempt begins immediately, with the code that workers have
     loaded. New code is used only after the workers restart.

@@ -52,7 +52,7 @@ def start_due(now: datetime) -> None:
 def recover(now: datetime) -> None:
     """Wake workflows that were left without a due time, and end active runs whose task has ended.
 
-    A task ends without its run if it is cancelled in the queue or refused by the database.
+    A task can end before its run if the task is cancelled in the queue, or if the database refuses a write.
     """
     Workflow.objects.awaken(set(Workflow.objects.forgotten().values_list("pk", flat=True)), now=now)
     for run in Run.objects.abandoned().select_related("workflow", "handler"):
@@ -67,7 +67,7 @@ def recover(now: datetime) -> None:
 def _recover(run: Run, now: datetime) -> None:
     last = Activity.objects.filter(task_key=run.key).order_by("-attempt").first()
     is_cancelled = last is not None and last.status == Activity.Status.CANCELLED
-    end_unperformed(run, "its task ended before the run did", is_cancelled=is_cancelled, now=now)
+    end_unperformed(run, "the run's task ended before the run", is_cancelled=is_cancelled, now=now)
 
 
 def prune_runs(now: datetime) -> int:
@@ -75,7 +75,7 @@ def prune_runs(now: datetime) -> int:
 
 
 def prune_events(now: datetime) -> int:
-    """Delete old settled events; their message ids can then be used again.
+    """Delete old events that were consumed or skipped; their message ids can then be used again.
 
     Events that have yet to start a schedule are kept.
     """

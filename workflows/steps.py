@@ -68,7 +68,8 @@ def end_unperformed(run: Run, why: str, *, is_cancelled: bool, now: datetime) ->
     in_flight = run.effect == Run.Effect.IN_FLIGHT
     status = Status.PAUSED_RECONCILIATION if in_flight else Status.PAUSED_APPROVAL
     stop = failures.stop(status, run.tries, can_reconcile=True, now=now)
-    return run.stop(stop, "cancelled while it ran" if run.started_at else "cancelled before it ran", now=now)
+    why = "cancelled while running" if run.started_at else "cancelled before the run started"
+    return run.stop(stop, why, now=now)
 
 
 class PublishStep(StepType):
@@ -82,18 +83,22 @@ class PublishStep(StepType):
             "Topic",
             required=True,
             fixed=True,
-            help="slug of the topic, such as orders. Its consumer and the schedules that it starts will run",
+            help="slug of the topic, such as orders. The topic's consumer, and the schedules that start from "
+            "this topic, will run",
         ),
         Field(
             "message_id",
             "Message id",
             help="identifies the event in its topic; an id that was published before is not published again. "
-            "Empty: the step's idempotency key, which stays the same across retries",
+            "If empty, the step's idempotency key is used, which stays the same across retries",
             **RECORDED,
         ),
         Field("payload", "Payload", kind="mapping", help='such as {"order": 17}', **RECORDED),
         Field(
-            "title", "Title", help="shown to people instead of the message id, such as Order 17", **RECORDED
+            "title",
+            "Title",
+            help="a title, such as Order 17, that is shown instead of the message id",
+            **RECORDED,
         ),
     )
 

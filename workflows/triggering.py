@@ -58,7 +58,7 @@ class Link(NamedTuple):
 
 
 def cycle_of(link: Link, others: Mapping[str, Sequence[Link]]) -> list[Link] | None:
-    """Return the shortest cycle that the link closes, beginning with the link, or None."""
+    """Return the shortest cycle of links that begins with this link, or None if there is none."""
     ways, seen = [[link]], {link.to}
     for way in ways:  # the list grows while it is read
         if way[-1].to == link.topic:
@@ -70,7 +70,7 @@ def cycle_of(link: Link, others: Mapping[str, Sequence[Link]]) -> list[Link] | N
 
 
 def _links(schedule: Schedule) -> dict[str, list[Link]]:
-    """Return the links of all other open schedules by the topic that they start from."""
+    """Return the links of all other open schedules, grouped by the topic that they start from."""
     links: dict[str, list[Link]] = defaultdict(list)
     for link in _stored_links(schedule):
         links[link.topic].append(link)

@@ -23,7 +23,7 @@ NOTHING_TO_DO = "Found nothing to do"
 
 
 def shown_status(workflow: Workflow, open_run: Run | None) -> ShownStatus:
-    """Return what an active workflow is doing now, or that a workflow is paused or stopped."""
+    """Return the status to show: what an active workflow is doing now, or “paused” or “stopped”."""
     if workflow.status != workflow.Status.ACTIVE:
         return "paused" if workflow.status == workflow.Status.PAUSED else "stopped"
     if open_run is None:
@@ -34,7 +34,7 @@ def shown_status(workflow: Workflow, open_run: Run | None) -> ShownStatus:
 def issue(workflow: Workflow, open_run: Run | None, now: datetime) -> str:
     """Return what the workflow waits for and who can resolve that, or an empty string if nothing is wrong."""
     if workflow.status == workflow.Status.STOPPED:
-        return "Stopped: the workflow was removed from the code. Deploy it again to continue."
+        return "Stopped: the workflow was removed from the code. To continue, add it again and deploy."
     if workflow.status == workflow.Status.PAUSED:
         return f"Paused by an operator. {workflow.note}".strip()
     if open_run is None or open_run.is_active:
@@ -64,8 +64,8 @@ def _next_step(run: Run) -> str:
         case Status.FAILED_LOGIC:
             name = run.handler.name
             return (
-                f"Fix and deploy {name}, then restart the scheduler and the workers, or retry the run "
-                "without a fix."
+                f"Fix and deploy the handler {name}, then restart the scheduler and workers. "
+                "Or retry without a fix."
             )
         case _ if run.crashes >= MOST_CRASHES:
             return "Find out why the workers were lost, then retry the run."

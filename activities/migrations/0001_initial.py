@@ -50,13 +50,15 @@ class Migration(migrations.Migration):
                 (
                     "step_index",
                     models.PositiveIntegerField(
-                        blank=True, help_text="The group that the step belongs to.", null=True
+                        blank=True,
+                        help_text="The number of the group of steps that the step belongs to.",
+                        null=True,
                     ),
                 ),
                 (
                     "line",
                     models.PositiveIntegerField(
-                        blank=True, help_text="The step's place in the plan.", null=True
+                        blank=True, help_text="The step's position in the plan, starting at 0.", null=True
                     ),
                 ),
                 ("worker_id", models.UUIDField(blank=True, null=True)),

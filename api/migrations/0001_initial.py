@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                     "parent",
                     models.ForeignKey(
                         blank=True,
-                        help_text="The token that was used to create this one. If it is revoked, so is this token.",
+                        help_text="The token with which this token was created. If that token is revoked, this token is revoked, too.",
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="made",
@@ -81,7 +81,11 @@ class Migration(migrations.Migration):
                 ("subject", models.CharField(max_length=64, unique=True)),
                 (
                     "account",
-                    models.CharField(blank=True, help_text="A digest of the user name.", max_length=64),
+                    models.CharField(
+                        blank=True,
+                        help_text="A digest of the user name. Empty if the counter is not for a single account.",
+                        max_length=64,
+                    ),
                 ),
                 ("address", models.CharField(blank=True, max_length=45)),
                 ("failures", models.PositiveIntegerField(default=0)),

@@ -51,13 +51,18 @@ class ActivitySerializer(serializers.ModelSerializer[Activity]):
     parent = serializers.IntegerField(  # type: ignore[assignment]
         source="parent_id",
         allow_null=True,
-        help_text="The id of the parent activity. For a step, this is the activity of its execution.",
+        help_text="The id of the parent activity. For an attempt of a step, the parent is the activity of "
+        "the execution.",
     )
     retry_of = serializers.IntegerField(
-        source="retry_of_id", allow_null=True, help_text="The id of the activity of the previous attempt."
+        source="retry_of_id",
+        allow_null=True,
+        help_text="The id of the activity of the previous attempt. Null if this activity is not a retry.",
     )
     task = serializers.UUIDField(
-        source="task_key", allow_null=True, help_text="The id of the task that this attempt belongs to."
+        source="task_key",
+        allow_null=True,
+        help_text="The id of the task that was attempted. Null if the activity is not an attempt.",
     )
 
     class Meta:
@@ -87,13 +92,16 @@ class ActivitySerializer(serializers.ModelSerializer[Activity]):
         )
         read_only_fields: tuple[str, ...] = fields
         extra_kwargs = {
-            "operation": {"help_text": "`run` for an attempt or an execution; otherwise the kind of change."}
+            "operation": {
+                "help_text": "`run` for an attempt or an execution, otherwise the kind of change, such as "
+                "`edit`."
+            }
         }
 
 
 class ActivityDetailSerializer(ActivitySerializer):
-    result = AnyJson(help_text="What the step returned.")
-    details = AnyJson(help_text="For a change, the values before and after.")
+    result = AnyJson(help_text="The value that the step returned.")
+    details = AnyJson(help_text="Additional data. For an edit, the values before and after the edit.")
 
     class Meta(ActivitySerializer.Meta):
         fields = (*ActivitySerializer.Meta.fields, "result", "traceback", "details")
@@ -102,19 +110,29 @@ class ActivityDetailSerializer(ActivitySerializer):
 
 class ActivityFilters(Filters):
     status = filters.ChoiceFilter(choices=Activity.Status.choices)
-    operation = TextFilter(help_text="An operation, such as `run`, `edit` or `pause`.")
+    operation = TextFilter(
+        help_text="Return only activities with this operation, such as `run`, `edit` or `pause`."
+    )
     target = TextFilter(
         method="of_target",
-        help_text="A type and an id, such as `schedule:12`. Returns changes and executions, not attempts.",
+        help_text="Return only changes and executions of this object, not attempts. Enter the object as a "
+        "type and an id, such as `schedule:12`.",
     )
     initiator = TextFilter(
         method="of_initiator",
-        help_text="A type and an id, such as `user:7`, or only a type, such as `system`.",
+        help_text="Return only activities of this initiator. Enter the initiator as a type and an id, such "
+        "as `user:7`, or only as a type, such as `system`.",
     )
-    task = filters.UUIDFilter(field_name="task_key", help_text="The id of a task. Returns all its attempts.")
-    parent = WholeFilter(field_name="parent_id", help_text="The id of an activity. Returns its children.")
+    task = filters.UUIDFilter(
+        field_name="task_key", help_text="Return only the attempts of the task with this id."
+    )
+    parent = WholeFilter(
+        field_name="parent_id", help_text="Return only the children of the activity with this id."
+    )
     text = TextFilter(
-        field_name="target_name", lookup_expr="icontains", help_text="Part of the target's name."
+        field_name="target_name",
+        lookup_expr="icontains",
+        help_text="Return only activities whose target has a name that contains this text.",
     )
     created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
     created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
@@ -140,10 +158,13 @@ class OutputLineSerializer(serializers.Serializer[Any]):
 class OutputSerializer(serializers.Serializer[Any]):
     lines = OutputLineSerializer(many=True)
     after = serializers.IntegerField(
-        help_text="The number of the last line. Pass it as `after` to get the next lines."
+        help_text="The number of the last line. To get the following lines, send this number in the "
+        "parameter `after`."
     )
-    has_more = serializers.BooleanField(help_text="Whether more lines are already available.")
-    is_final = serializers.BooleanField(help_text="Whether the attempt has ended and the output is complete.")
+    has_more = serializers.BooleanField(help_text="Whether you can already get more lines after these.")
+    is_final = serializers.BooleanField(
+        help_text="Whether the attempt has ended, so that no more lines will be written."
+    )
 
 
 class OutputQuery(serializers.Serializer[Any]):
@@ -154,20 +175,24 @@ class OutputQuery(serializers.Serializer[Any]):
 
 
 OUTPUT_PARAMETERS = [
-    OpenApiParameter("after", OpenApiTypes.INT, description="Return only lines with a higher number."),
     OpenApiParameter(
-        "limit", OpenApiTypes.INT, description=f"The maximum number of lines, {USUAL_LINES:,} by default."
+        "after", OpenApiTypes.INT, description="Return only lines after the line with this number."
+    ),
+    OpenApiParameter(
+        "limit",
+        OpenApiTypes.INT,
+        description=f"The maximum number of lines to return. The default is {USUAL_LINES:,}.",
     ),
     OpenApiParameter(
         "follow",
         OpenApiTypes.BOOL,
-        description="Stream the output as `text` or `ndjson` until the attempt ends, for at most ten "
-        "minutes. The stream also ends if you lose the permission to read it.",
+        description="Stream the output, as `text` or `ndjson`, until the attempt ends, but for at most ten "
+        "minutes. The stream also ends if you lose the permission to read the output.",
     ),
     OpenApiParameter(
         "form",
         enum=["json", "text", "ndjson"],
-        description="The format. The default is `json`, or `text` with `follow`.",
+        description="The format of the output. The default is `json`, or `text` if `follow` is true.",
     ),
 ]
 
@@ -175,8 +200,9 @@ OUTPUT_PARAMETERS = [
 class Activities(ListedResource):
     """List activities: attempts of steps and jobs, executions, and changes.
 
-    With filters other than `target`, `task`, `parent`, `status=pending` and `status=in_progress`, each page
-    searches only a limited part of the history. Even a short or empty page can then have a `next` link.
+    A list that is filtered by `target`, `task` or `parent` is searched completely. With any other filter,
+    except `status=pending` and `status=in_progress`, each page searches only a limited part of the history.
+    Even a short or empty page can then have a `next` link.
     """
 
     queryset = Activity.objects.all()
@@ -218,7 +244,7 @@ class Activities(ListedResource):
             (200, "application/json"): OutputSerializer,
             (200, "text/plain"): OpenApiResponse(OpenApiTypes.STR),
             (200, "application/x-ndjson"): OpenApiResponse(
-                OpenApiTypes.STR, "One JSON object per line of output."
+                OpenApiTypes.STR, "One JSON object for each line of the output."
             ),
         },
         filters=False,
@@ -233,7 +259,9 @@ class Activities(ListedResource):
         form = query.get("form") or ("text" if query["follow"] else "json")
         if query["follow"]:
             if form == "json":
-                raise ValidationError({"form": "Choose “text” or “ndjson” to follow the output."})
+                raise ValidationError(
+                    {"form": "“json” is not available together with “follow”. Choose “text” or “ndjson”."}
+                )
             return attempt_output.stream(activity.pk, after=query["after"], form=form, request=request)
         page = attempt_output.page(activity.pk, after=query["after"], limit=query["limit"])
         if form == "json":
@@ -251,9 +279,9 @@ class Activities(ListedResource):
     def _retry(self, activity: Activity) -> Response:
         job = Job.find(activity.task_key) if activity.task_key else None
         if job is None:
-            advice = " Retry its execution instead." if activity.operation == Activity.RUN else ""
+            advice = " Retry the execution instead." if activity.operation == Activity.RUN else ""
             raise Refused(
-                f"Only a single job can be retried here; “{activity.target_name}” is not one.{advice}"
+                f"Only single jobs can be retried here. “{activity.target_name}” is not a single job.{advice}"
             )
         job.retry(initiator=self.by, now=self.now)
         return accept_task(self, job.key)
@@ -307,7 +335,7 @@ class ItemFilters(Filters):
 
 
 class Items(ActivityResource):
-    """List the objects that an attempt worked on, each with its outcome."""
+    """List the items of an attempt: the objects that the step processed, each with its outcome."""
 
     queryset = ActivityItem.objects.all()
     serializer_class = ActivityItemSerializer

@@ -37,9 +37,13 @@ TAGS = OpenApiParameter(
     "tag", OpenApiTypes.STR, many=True, description="Export only schedules with all these tags."
 )
 DRY_RUN = OpenApiParameter(
-    "dry_run", OpenApiTypes.BOOL, description="Return the changes without making them."
+    "dry_run",
+    OpenApiTypes.BOOL,
+    description="Return the changes that the import would make, but do not make them.",
 )
-PAUSED = OpenApiParameter("paused", OpenApiTypes.BOOL, description="Pause the schedules that are created.")
+PAUSED = OpenApiParameter(
+    "paused", OpenApiTypes.BOOL, description="Pause the schedules that the import creates."
+)
 YAML = YAMLParser.media_type
 
 
@@ -54,7 +58,7 @@ class YAMLRenderer(BaseRenderer):
 
 
 class ScheduleFile(Strict[Any]):
-    """A file in the format of the command `exportschedules`."""
+    """A file in the format that the command `exportschedules` writes."""
 
     version = serializers.IntegerField(min_value=1, max_value=1)
     calendars = serializers.ListField(child=serializers.DictField(), required=False)
@@ -66,14 +70,22 @@ class ImportChangeSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=["calendar", "template", "schedule"])
     name = serializers.CharField()
     is_new = serializers.BooleanField()
-    lines = serializers.ListField(child=serializers.CharField(), help_text="The differences, line by line.")
+    lines = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="The differences between the stored entry and the file, line by line. Empty for a new "
+        "entry.",
+    )
 
 
 class ImportResultSerializer(serializers.Serializer[Any]):
     dry_run = serializers.BooleanField()
     changes = ImportChangeSerializer(many=True)
-    unchanged = serializers.IntegerField(help_text="Number of entries that are already up to date.")
-    others = serializers.IntegerField(help_text="Number of open schedules that are not in the file.")
+    unchanged = serializers.IntegerField(
+        help_text="Number of entries in the file that are already up to date."
+    )
+    others = serializers.IntegerField(
+        help_text="Number of active and paused schedules that are not in the file."
+    )
 
 
 class AsCodeActions(Resource):
@@ -93,9 +105,9 @@ class AsCodeActions(Resource):
     def export(self, request: Request) -> Response:
         """Export schedules with their calendars and templates as one file.
 
-        The file is JSON, or YAML with `Accept: application/yaml`. Without names and tags it contains all
-        schedules that are not closed, all calendars, and all templates that are not archived or are still
-        in use. Secrets are exported as references, never as values.
+        The file is JSON, or YAML with `Accept: application/yaml`. Without names and tags, the file contains
+        all schedules except closed ones, all calendars, and all templates except archived ones that are no
+        longer used. Secrets are exported as references, never as values.
         """
         names, tags = (request.query_params.getlist(name) for name in ("name", "tag"))
         try:
@@ -123,9 +135,10 @@ class AsCodeActions(Resource):
     def import_(self, request: Request) -> Response:
         """Import schedules, calendars and templates from a file.
 
-        The body is the file: JSON, or YAML with `Content-Type: application/yaml`. Entries are matched by
-        name. Entries that are up to date and schedules that are not in the file stay unchanged. If any entry
-        is invalid, nothing is changed. You need the permission to create or change each entry.
+        The body is the file: JSON, or YAML with `Content-Type: application/yaml`. Each entry updates the
+        schedule, calendar or template with the same name, or creates a new one. Everything that is not in the
+        file stays unchanged. If any entry is invalid, nothing is changed. You need permission to create or
+        change each entry.
         """
         dry_run, paused = flag_of(request, "dry_run"), flag_of(request, "paused")
         run = partial(self._import, dry_run=dry_run, paused=paused)
@@ -153,7 +166,7 @@ def _library(data: Any) -> Library:
 
 
 def _refuse(found: Sequence[Problem]) -> None:
-    """Raise the problems of an import, if any: missing permissions, else invalid values, else conflicts."""
+    """Raise an error if an import has problems: missing permissions, else invalid values, else conflicts."""
     by_code: dict[str, list[Problem]] = defaultdict(list)
     for problem in found:
         by_code[problem.code].append(problem)

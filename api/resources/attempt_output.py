@@ -45,7 +45,7 @@ def page(activity_id: int, *, after: int, limit: int) -> OutputPage:
 
 
 def stream(activity_id: int, *, after: int, form: str, request: Request) -> StreamingHttpResponse:
-    """Stream the output until the attempt ends, ten minutes have passed or the permission is revoked."""
+    """Stream output until the attempt ends, ten minutes have passed or the reader loses the permission."""
     follower = OutputFollower(activity_id, after, form, lambda: can_still(request, VIEW_OUTPUT))
     is_async = isinstance(request._request, ASGIRequest)
     content: Any = follower.stream_async() if is_async else follower.stream_in_thread()
@@ -62,7 +62,7 @@ def formatted(line: OutputLine, form: str) -> str:
 
 
 class OutputFollower:
-    """A reader that polls for new output and holds no database connection between polls."""
+    """A reader that polls for new output, and closes its database connection between polls."""
 
     def __init__(self, activity_id: int, after: int, form: str, is_allowed: Callable[[], bool]) -> None:
         self.activity_id, self.after, self.form, self.is_allowed = activity_id, after, form, is_allowed
@@ -84,7 +84,7 @@ class OutputFollower:
         return "".join(formatted(line, self.form) for line in found.lines)
 
     def stream_in_thread(self) -> Iterator[str]:
-        """Stream under WSGI, where each request has its own thread."""
+        """Yield new output until the end. This is used under WSGI, where each request has its own thread."""
         while True:
             if content := self.read_new():
                 yield content

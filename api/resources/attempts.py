@@ -12,7 +12,7 @@ from activities.models import Activity
 
 class InitiatorSerializer(serializers.Serializer[Activity]):
     type = serializers.CharField(
-        source="initiator_type", help_text="`user`, `token`, `schedule` or `system`."
+        source="initiator_type", help_text="The kind of initiator: `user`, `token`, `schedule` or `system`."
     )
     id = serializers.CharField(source="initiator_id")
     name = serializers.CharField(source="initiator_name")
@@ -48,4 +48,9 @@ class AttemptSerializer(serializers.ModelSerializer[Activity]):
             "items_failed",
         )
         read_only_fields = fields
-        extra_kwargs = {"id": {"help_text": "The id of the activity that has the output, items and result."}}
+        extra_kwargs = {
+            "id": {
+                "help_text": "The id of the attempt. The activity with the same id contains the output, "
+                "items and result."
+            }
+        }

@@ -1,4 +1,4 @@
-"""Backfills: requests to run a schedule for a past range."""
+"""Backfills: requests to run a schedule for scheduled times in the past."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BackfillOutcomesSerializer(serializers.Serializer[Any]):
 
 class BackfillSerializer(BackfillSummary):
     progress = BackfillOutcomesSerializer(
-        read_only=True, help_text="Number of occurrences added so far, by state."
+        read_only=True, help_text="Number of occurrences that the backfill has added so far, by state."
     )
 
     class Meta(BackfillSummary.Meta):
@@ -82,42 +82,51 @@ class BackfillSerializer(BackfillSummary):
     ]
 )
 class NewBackfill(Strict[Any]):
-    start_at = serializers.DateTimeField(help_text="The start of the range, inclusive.")
+    start_at = serializers.DateTimeField(help_text="The start of the time range, inclusive.")
     end_at = serializers.DateTimeField(
-        help_text="The end of the range, inclusive. It must not be in the future."
+        help_text="The end of the time range, inclusive. The end must not be in the future."
     )
     which = serializers.ChoiceField(
-        choices=Backfill.Which.choices, default=USUAL_WHICH, help_text="Which times in the range to run."
+        choices=Backfill.Which.choices,
+        default=USUAL_WHICH,
+        help_text="Which of the scheduled times in the range to run.",
     )
     overlap = serializers.ChoiceField(
         choices=Overlap.choices,
         default=USUAL_OVERLAP,
-        help_text="What to do with a time if another execution is still running.",
+        help_text="What to do with a scheduled time if another execution of the schedule is still running.",
     )
     dry_run = serializers.BooleanField(
-        required=False, help_text="Return the times that the backfill would run, but do not start it."
+        required=False,
+        help_text="Return the scheduled times that the backfill would run, but do not start the backfill.",
     )
 
 
 class BackfillDryRunSerializer(serializers.Serializer[Any]):
-    """The result of a dry run."""
+    """The result of a dry run of a backfill."""
 
     total = serializers.IntegerField(help_text="Number of scheduled times in the range.")
-    chosen = serializers.IntegerField(help_text="Number of times that the backfill would run.")
+    chosen = serializers.IntegerField(help_text="Number of scheduled times that the backfill would run.")
     left_out = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Number of times that would be left out, by reason."
+        child=serializers.IntegerField(),
+        help_text="Number of scheduled times that the backfill would leave out, by reason.",
     )
     times = serializers.ListField(
         child=serializers.DateTimeField(),
-        help_text=f"The first times to run, at most {TIMES_SHOWN}.",
+        help_text=f"The first scheduled times that the backfill would run, at most {TIMES_SHOWN}.",
     )
-    last = serializers.DateTimeField(allow_null=True, help_text="The last scheduled time to run.")
+    last = serializers.DateTimeField(
+        allow_null=True,
+        help_text="The last scheduled time that the backfill would run. Null if nothing would run.",
+    )
 
 
 class AcceptedBackfillSerializer(serializers.Serializer[Any]):
     backfill = serializers.IntegerField(help_text="The id of the backfill.")
     total = serializers.IntegerField(help_text="Number of scheduled times in the range.")
-    url = serializers.URLField(help_text="The URL of the backfill, which is also in the Location header.")
+    url = serializers.URLField(
+        help_text="The URL of the backfill. The Location header contains the same URL."
+    )
 
 
 class CancelBackfill(Strict[Any]):
@@ -125,7 +134,7 @@ class CancelBackfill(Strict[Any]):
         max_length=LONGEST_REASON,
         allow_blank=True,
         required=False,
-        help_text="The reason. It is kept in the history.",
+        help_text="Why the backfill is cancelled. The reason is kept in the history.",
     )
 
 
@@ -148,9 +157,9 @@ class BackfillsOfSchedule(ScheduleResource, mixins.ListModelMixin, Resource):
         responses={200: BackfillDryRunSerializer, **accepted(AcceptedBackfillSerializer)},
     )
     def create(self, request: Request, schedule_id: str) -> Response:
-        """Start a backfill, which runs a schedule for a past range.
+        """Start a backfill: run a schedule for scheduled times in the past.
 
-        With `dry_run`, nothing is started, and the response (200) contains the times that would run.
+        With `dry_run`, nothing is started, and the response (200) describes what would run.
         """
         read = self.read(NewBackfill)
         if read.pop("dry_run", False):
@@ -194,10 +203,10 @@ class Backfills(ListedResource):
     def cancel(self, request: Request, pk: str) -> Response:
         """Cancel a backfill.
 
-        The remaining times of the backfill do not run. Executions that are already running continue.
+        Scheduled times that have not started yet do not run. Running executions continue.
         """
         reason = self.read(CancelBackfill).get("reason", "")
         backfill: Backfill = self.get_object()
         if not backfill.cancel(initiator=self.by, now=self.now, reason=reason):
-            raise Problem(f"The backfill {backfill} has already ended.", status_code=409)
+            raise Problem(f"The backfill from {backfill} has already ended.", status_code=409)
         return self.respond_with(self.get_object())

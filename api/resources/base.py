@@ -25,7 +25,7 @@ from text.clean import clean_text
 
 
 class Resource(GenericViewSet[Any]):
-    """A view set with strict parameters, versions and idempotency keys."""
+    """A view set that refuses unknown parameters and supports versions (ETags) and idempotency keys."""
 
     # The permission that each action needs; an action that is missing here cannot be called.
     needs: ClassVar[Mapping[str, str]]
@@ -57,34 +57,37 @@ class Resource(GenericViewSet[Any]):
     def read(
         self, serializer: type[Strict[Any]], body: Any = None, *, partial: bool = False
     ) -> dict[str, Any]:
-        """Return the validated body, or raise the errors by field."""
+        """Return the validated request body, or raise a ValidationError with the errors by field."""
         data = self.request.data if body is None else body
         given = serializer(data=data, partial=partial, context=self.get_serializer_context())
         given.is_valid(raise_exception=True)
         return dict(given.validated_data)
 
     def editable_body(self, *, read_only: Collection[str]) -> dict[str, Any]:
-        """Return the body without read-only fields, so that clients can send back what they read."""
+        """Return the request body without the `read_only` fields, which clients may send but not change."""
         return {name: value for name, value in dict(self.request.data).items() if name not in read_only}
 
     def may(self, permission: str) -> bool:
-        """Return whether the caller has a permission, within the scopes of the token."""
+        """Return whether the user and, if one was sent, the token have a permission."""
         return can(self.request, permission)
 
     def once(self, act: Callable[[], Response]) -> Response:
-        """Carry out an action that accepts an Idempotency-Key, or return its stored response."""
+        """Carry out an action, or return the stored response if the Idempotency-Key was used before."""
         key = idempotency.key_of(self.request)
         return idempotency.once(self.request, key, act) if key else act()
 
     def previous_response(self) -> Response | None:
-        """Return the stored response, if any. Actions that are costly to prepare call this before `once`."""
+        """Return the stored response, or None. If an action is slow to prepare, call this before `once`."""
         key = idempotency.key_of(self.request)
         return idempotency.previous_response(self.request, key) if key else None
 
     def respond_with(
         self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK, url: str = ""
     ) -> Response:
-        """Return a response with an object. If the object was just created, pass its address as `url`."""
+        """Return a response with an object (`row`). If the object is new, `url` is its address.
+
+        With a `version`, the response has an ETag. A GET for a response that the client has returns 304.
+        """
         data = self.get_serializer(row).data
         headers = {"Location": self.request.build_absolute_uri(url)} if url else {}
         if version is not None:
@@ -94,7 +97,7 @@ class Resource(GenericViewSet[Any]):
         return Response(data, status=code, headers=headers)
 
     def accepted(self, body: Mapping[str, Any], *, url: str) -> Response:
-        """Return a 202 response with the URL at which the progress can be followed."""
+        """Return a 202 response with this body and the URL at which the client can follow the progress."""
         link = self.request.build_absolute_uri(url)
         return Response({**body, "url": link}, status=status.HTTP_202_ACCEPTED, headers={"Location": link})
 
@@ -119,7 +122,7 @@ class Resource(GenericViewSet[Any]):
 
 
 class ListedResource(mixins.ListModelMixin, Resource):
-    """A resource with a list and a detail response."""
+    """A resource with a list of objects and a response for each single object."""
 
     # The serializer of the rows of the list, if it differs from that of a single object.
     row_class: ClassVar[Any] = None
@@ -137,7 +140,7 @@ class ListedResource(mixins.ListModelMixin, Resource):
         return None
 
     def locked(self, rows: QuerySet[Any]) -> Any:
-        """Return the requested object from locked rows; raise an error if If-Match is missing or outdated."""
+        """Return the requested object from locked rows. Raise an error if If-Match is missing or outdated."""
         self.queryset = rows  # type: ignore[arg-type]
         row = self.get_object()
         self.check_version(self.version_of(row))

@@ -18,7 +18,9 @@ from schedules.models.schedule import LONGEST_NOTE
 
 from .base import Resource
 
-TAGS = "Include only schedules with all of these tags. If left out, all schedules are included."
+TAGS = (
+    "Change only schedules that have all of these tags. If this field is left out, all schedules are changed."
+)
 MISSED = [("catch_up", "catch_up"), ("discard", "discard")]
 
 
@@ -26,8 +28,9 @@ class ResumeOptions(Strict[Any]):
     missed = serializers.ChoiceField(
         choices=MISSED,
         required=False,
-        help_text="What to do with the times that passed during the pause: `catch_up` (default) runs them as "
-        "the catch-up window and overlap policy allow, `discard` skips them.",
+        help_text="What to do with scheduled times that passed during the pause. `catch_up`, the default, "
+        "runs these times as far as the catch-up window and the overlap policy allow. `discard` skips these "
+        "times.",
     )
 
 
@@ -60,7 +63,8 @@ class PauseAllResultSerializer(serializers.Serializer[Any]):
 class ResumeAllResultSerializer(serializers.Serializer[Any]):
     resumed = serializers.IntegerField(help_text="Number of schedules that this request resumed.")
     left = serializers.IntegerField(
-        help_text="Number of schedules that stay paused because they were paused separately."
+        help_text="Number of schedules that stay paused because they were not paused by `pause-all` with the "
+        "same tags."
     )
 
 
@@ -70,8 +74,9 @@ class BulkPauseActions(Resource):
     def pause_all(self, request: Request) -> Response:
         """Pause all schedules, or all with certain tags.
 
-        Automatic runs no longer start, but their times are still recorded, and running executions continue.
-        Schedules that are already paused keep their existing pause. Repeating the request changes nothing.
+        Running executions continue, but no automatic runs start. Scheduled times that pass meanwhile are
+        recorded and can still run when the schedules are resumed. Schedules that are already paused keep
+        their existing pause. Repeating the request changes nothing.
         """
         read = self.read(PauseAllOptions)
         chosen = Schedule.objects.chosen_by(read.get("tags", ()))
@@ -82,9 +87,10 @@ class BulkPauseActions(Resource):
     @extend_schema(request=ResumeAllOptions, responses=performed(ResumeAllResultSerializer))
     @action(detail=False, methods=["post"], url_path="resume-all", url_name="resume-all")
     def resume_all(self, request: Request) -> Response:
-        """Resume the schedules that “pause-all” paused with the same tags.
+        """Resume the schedules that `pause-all` paused with the same tags.
 
-        Schedules that were paused individually, with other tags or after failures stay paused.
+        Schedules that were paused in any other way stay paused: individually, by `pause-all` with other tags,
+        or automatically after failures.
         """
         read = self.read(ResumeAllOptions)
         discard, tags = read.get("missed") == "discard", read.get("tags", ())

@@ -1,4 +1,4 @@
-"""Shared calendars: dates and times that schedules leave out."""
+"""Shared calendars: dates and times at which schedules do not run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, created, delete
 from schedules.models import SharedCalendar
 
 from .base import ListedResource
-from .definitions import ScheduleReferenceSerializer
+from .definitions import UsedByField
 
-MOST_USERS = 100
 EXAMPLE = OpenApiExample(
     "Holidays",
     {"name": "UK holidays", "excluded": [{"holidays": "GB"}, {"dates": "2026-12-24/2027-01-02"}]},
@@ -32,19 +31,19 @@ EXAMPLE = OpenApiExample(
 YEAR = OpenApiParameter(
     "year",
     {"type": "integer", "minimum": 1970, "maximum": 2199},
-    description="The default is the current year.",
+    description="The year for which to list the dates. The default is the current year.",
 )
 
 
 @extend_schema_field({"type": "array", "items": {"type": "object", "additionalProperties": True}})
 class ExclusionsField(serializers.JSONField):
-    """A list of exclusions in the same format as `exclude` in a spec."""
+    """A list of excluded times in the same format as `exclude` in a spec."""
 
 
 class CalendarSummary(serializers.ModelSerializer[SharedCalendar]):
     excluded = ExclusionsField()
     sentence = serializers.CharField(
-        source="describe", read_only=True, help_text="The excluded times in words."
+        source="describe", read_only=True, help_text="A description of the excluded times in words."
     )
 
     class Meta:
@@ -54,30 +53,27 @@ class CalendarSummary(serializers.ModelSerializer[SharedCalendar]):
 
 
 class CalendarSerializer(CalendarSummary):
-    used_by = serializers.SerializerMethodField(
-        help_text=f"Open schedules that use the calendar, at most {MOST_USERS}."
-    )
+    used_by = UsedByField("that use the calendar")
 
     class Meta(CalendarSummary.Meta):
         fields = (*CalendarSummary.Meta.fields, "used_by")  # type: ignore[assignment]
         read_only_fields = fields  # type: ignore[assignment]
 
-    @extend_schema_field(ScheduleReferenceSerializer(many=True))
-    def get_used_by(self, calendar: SharedCalendar) -> Any:
-        return ScheduleReferenceSerializer(calendar.used_by()[:MOST_USERS], many=True).data
-
 
 class CalendarUpdate(Strict[Any]):
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
     excluded = ExclusionsField(
-        help_text="The excluded times, in the format of `exclude` in a spec, but without other calendars."
+        help_text="The excluded times, in the same format as `exclude` in a spec. References to other "
+        "calendars are not allowed."
     )
 
 
 @shaped(examples=[EXAMPLE])
 class CalendarDefinition(CalendarUpdate):
     name = serializers.CharField(
-        max_length=100, help_text="Specs refer to the calendar by this name, so it cannot be changed later."
+        max_length=100,
+        help_text="The name of the calendar. The name cannot be changed later, because specs refer to the "
+        "calendar by name.",
     )
 
 
@@ -87,7 +83,11 @@ class CalendarDateSerializer(serializers.Serializer[Any]):
 
 
 class CalendarFilters(Filters):
-    search = TextFilter(field_name="name", lookup_expr="icontains", help_text="Part of the name.")
+    search = TextFilter(
+        field_name="name",
+        lookup_expr="icontains",
+        help_text="Return only calendars with a name that contains this text.",
+    )
 
 
 class Calendars(ListedResource):
@@ -149,7 +149,7 @@ class Calendars(ListedResource):
     def destroy(self, request: Request, pk: str) -> Response:
         """Delete a calendar.
 
-        The request is refused (409) while an open schedule uses the calendar.
+        The request is refused (409) while an active or paused schedule uses the calendar.
         """
         calendar = self.get_object()
         self.check_version(calendar.token)
@@ -169,7 +169,10 @@ class Calendars(ListedResource):
         self.check_version(calendar.token)
         if read.pop("name", calendar.name) != calendar.name:
             raise ValidationError(
-                {"name": f"The name “{calendar.name}” cannot be changed, because specs refer to it."}
+                {
+                    "name": f"The name “{calendar.name}” cannot be changed, because specs refer to the "
+                    "calendar by name."
+                }
             )
         calendar.edit(token=calendar.token, changes=read, initiator=self.by, now=self.now)
         return self.respond_with(calendar, version=calendar.token)

@@ -8,6 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
+from api.permissions import can
 from api.reading import Strict
 from schedules.description import state_of
 from schedules.models import MAX_STEPS, Schedule, Step
@@ -16,6 +17,7 @@ from schedules.models.schedule import LONGEST_NOTE
 from .attempts import AnyJson
 from .examples import SCHEDULE, SPEC
 
+MOST_USERS = 100
 STATES = ("active", "paused", "closed", "broken", "ended", "by hand")
 
 
@@ -45,17 +47,39 @@ class ScheduleReferenceSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
 
 
+@extend_schema_field(ScheduleReferenceSerializer(many=True, allow_null=True))
+class UsedByField(serializers.Field[Any, Any, Any, Any]):
+    """The schedules that use an object; null for callers who do not have permission to view schedules."""
+
+    def __init__(self, which: str) -> None:
+        words = (
+            f"Active and paused schedules {which}, at most {MOST_USERS}. Null if you do not have permission"
+        )
+        super().__init__(source="*", read_only=True, help_text=f"{words} to view schedules.")
+
+    def to_representation(self, used: Any) -> Any:
+        if not can(self.context["request"], "schedules.view_schedule"):
+            return None
+        return ScheduleReferenceSerializer(used.used_by()[:MOST_USERS], many=True).data
+
+
 # The fields that steps and templates have in common. This is a comment because the API's schema would show a
 # docstring of this base class in the description of its subclasses.
 class TaskSerializer(Strict[Any]):
-    config = ObjectField(required=False, help_text="The settings of the step type.")
+    config = ObjectField(
+        required=False,
+        help_text="The settings of the step, which depend on the step type, such as `url` for `http`.",
+    )
     retry_on = WordsField(
-        required=False, max_length=10, help_text="Retry only if the error contains one of these texts."
+        required=False,
+        max_length=10,
+        help_text="Retry only if the error contains one of these texts. If empty, retry after any error.",
     )
     resources = WordsField(
         required=False,
         max_length=10,
-        help_text="The resources that the step uses. Limits can restrict how many tasks use a resource.",
+        help_text="Names of resources that the step uses, such as `connected-system:7`. A limit can restrict "
+        "how many tasks use a resource at once.",
     )
 
 
@@ -65,12 +89,14 @@ class StepSerializer(TaskSerializer, serializers.ModelSerializer[Step]):
     step_type = serializers.CharField(
         max_length=40,
         required=False,
-        help_text="A step type, such as `python`, `http` or `sql`. Leave it out if `template` is set.",
+        help_text="The step type, such as `python`, `http` or `sql`. Leave this field out if `template` is "
+        "set.",
     )
     template = serializers.CharField(
         max_length=200,
         required=False,
-        help_text="The name of a template. Other fields override the template's values.",
+        help_text="The name of the template of the step. Other fields of the step override the values of the "
+        "template.",
     )
 
     class Meta:
@@ -82,7 +108,9 @@ class ScheduleFields(serializers.ModelSerializer[Schedule]):
     """The editable fields of a schedule."""
 
     tags = WordsField(required=False, max_length=50)
-    memo = MemoField(required=False, help_text="Names and values for your own use.")
+    memo = MemoField(
+        required=False, help_text="Names and values of your own. They have no effect on the schedule."
+    )
     spec = SpecField(required=False)
     topics = WordsField(
         required=False,
@@ -105,7 +133,9 @@ class ScheduleDefinition(Strict[Any], ScheduleFields):
 
 @extend_schema_serializer(examples=[SCHEDULE])
 class NewSchedule(ScheduleDefinition):
-    paused = serializers.BooleanField(required=False, help_text="Pause the schedule when it is created.")
+    paused = serializers.BooleanField(
+        required=False, help_text="Whether the schedule is paused when it is created."
+    )
     note = serializers.CharField(
         max_length=LONGEST_NOTE, allow_blank=True, required=False, help_text="The reason for the pause."
     )
@@ -121,7 +151,7 @@ class SchedulePauseSerializer(serializers.Serializer[Any]):
 
 
 class ScheduleCountersSerializer(serializers.Serializer[Any]):
-    """Counters since the schedule was created."""
+    """How often runs of the schedule started, failed or did not start."""
 
     started = serializers.IntegerField(source="started_count")
     skipped = serializers.IntegerField(source="skipped_count")
@@ -133,23 +163,29 @@ class ScheduleCountersSerializer(serializers.Serializer[Any]):
 
 
 class ScheduleStateSerializer(serializers.Serializer[Any]):
-    """The state of a schedule. It is read-only: runs and actions, such as a pause, change it."""
+    """The state of a schedule. Only runs, and actions such as `pause`, change the state."""
 
     status = serializers.ChoiceField(choices=Schedule.Status.choices)
     summary = serializers.SerializerMethodField(
-        help_text="The status in more detail: `broken` if the spec is invalid, `ended` if no times are left, "
-        "`by hand` if the schedule has no times and runs only on request."
+        help_text="The status in more detail: `broken` if the spec is invalid, `ended` if no scheduled times "
+        "or runs are left, `by hand` if the schedule runs only on request. In all other cases, the same as "
+        "`status`."
     )
-    sentence = serializers.CharField(source="spec_in_words", help_text="The times of the schedule in words.")
+    sentence = serializers.CharField(
+        source="spec_in_words", help_text="A description of the scheduled times in words."
+    )
     time_zone = serializers.CharField(source="zone.key")
     next_run_at = serializers.DateTimeField(allow_null=True)
     is_overdue = serializers.SerializerMethodField(
-        help_text="Whether a scheduled time has passed that no scheduler has processed."
+        help_text="Whether a scheduled time has passed, but no scheduler has processed it."
     )
-    spec_error = serializers.CharField(allow_blank=True, help_text="Why the spec is invalid, if it is.")
+    spec_error = serializers.CharField(
+        allow_blank=True, help_text="Why the spec is invalid. Empty if the spec is valid."
+    )
     pause = serializers.SerializerMethodField()
     skips = serializers.SerializerMethodField(
-        help_text="Future times that will be skipped, as requested with `skip-next`."
+        help_text="Scheduled times in the future that will be skipped, because this was requested with "
+        "`skip-next`."
     )
     last_run_at = serializers.DateTimeField(allow_null=True)
     last_outcome = serializers.CharField(allow_blank=True)
@@ -182,12 +218,15 @@ class ScheduleSummary(ScheduleFields):
 
 class UpcomingTimeSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
-    local = serializers.SerializerMethodField(help_text="The same time in the time zone of the schedule.")
+    local = serializers.SerializerMethodField(
+        help_text="The time in `at`, shown in the time zone of the schedule."
+    )
     due_at = serializers.DateTimeField(
-        help_text="The earliest start of the run: its scheduled time plus jitter."
+        help_text="The earliest time at which the run can start: the scheduled time plus jitter."
     )
     note = serializers.CharField(
-        allow_blank=True, help_text="The effect of a daylight saving time change, if any."
+        allow_blank=True,
+        help_text="How a daylight saving time change affects this time. Empty if the time is not affected.",
     )
 
     @extend_schema_field({"type": "string", "format": "date-time"})
@@ -226,19 +265,19 @@ class BackfillProgressSerializer(serializers.Serializer[Any]):
 
 
 class ScheduleOverviewSerializer(serializers.Serializer[Any]):
-    """The running, recent and upcoming work of a schedule."""
+    """The running, recent and upcoming runs of a schedule, and its backfills."""
 
     buffered = serializers.IntegerField(
-        source="counters.buffered", help_text="Number of pending occurrences."
+        source="counters.buffered", help_text="Number of occurrences that are waiting to start."
     )
     running = RunningExecutionSerializer(many=True)
-    results = RecentResultSerializer(many=True, help_text="The last executions, newest first.")
+    results = RecentResultSerializer(many=True, help_text="The last executions that ended, newest first.")
     upcoming = UpcomingTimeSerializer(many=True)
     backfills = BackfillProgressSerializer(many=True)
     paused_by = serializers.SerializerMethodField(
-        help_text="Who paused the schedule. Empty if it is not paused."
+        help_text="Who paused the schedule. Empty if the schedule is not paused."
     )
-    last_result = AnyJson(help_text="What the last completed execution returned.")
+    last_result = AnyJson(help_text="The result of the last completed execution.")
 
     def get_paused_by(self, description: Any) -> str:
         return description.pause.by if description.pause else ""

@@ -29,13 +29,16 @@ USUAL_RUN = 60
 
 class DirectRun(JobFields):
     timeout_seconds = serializers.IntegerField(
-        min_value=1, max_value=LONGEST_RUN, default=USUAL_RUN, help_text="The time limit of the step."
+        min_value=1,
+        max_value=LONGEST_RUN,
+        default=USUAL_RUN,
+        help_text="The time limit of the step, in seconds.",
     )
     wait_seconds = serializers.FloatField(
         min_value=0,
         max_value=LONGEST_WAIT,
         default=30,
-        help_text="How long to wait for a free seat in the pool.",
+        help_text="How many seconds to wait for a free seat in the pool.",
     )
 
 
@@ -43,10 +46,14 @@ class DirectResultSerializer(serializers.Serializer[Any]):
     status = ActivityState()
     has_failed = serializers.BooleanField(help_text="Whether the step failed.")
     message = serializers.CharField()
-    error = serializers.CharField(help_text="Why the step failed.")
-    result = AnyJson(help_text="What the step returned.")
-    activity = serializers.IntegerField(help_text="The id of the activity that has the output and items.")
-    url = serializers.URLField(help_text="The URL of the activity.")
+    error = serializers.CharField(help_text="Why the step failed. Empty if the step did not fail.")
+    result = AnyJson(help_text="The value that the step returned.")
+    activity = serializers.IntegerField(
+        help_text="The id of the activity that contains the output and items of the step."
+    )
+    url = serializers.URLField(
+        help_text="The URL of the activity that contains the output and items of the step."
+    )
 
 
 class Direct(Resource):
@@ -60,8 +67,9 @@ class Direct(Resource):
         """Run one step immediately, ahead of the queue, and return its result.
 
         The response is 200 even if the step fails, so check `has_failed`. Each pool serves one direct request
-        at a time. Other requests wait up to `wait_seconds` and then get 409 with a Retry-After header.
-        Idempotency keys are not supported: repeating the request runs the step again.
+        at a time. Other direct requests wait for up to `wait_seconds`. If that is not enough, the response is
+        409 with a Retry-After header. Idempotency keys are not supported: repeating the request runs the step
+        again.
         """
         read = self.read(DirectRun)
         wait = read.pop("wait_seconds")
@@ -95,6 +103,4 @@ def _seat_problem(why: Exception, code: str, seconds: int) -> Problem:
 
 
 def _sentence(why: Exception) -> str:
-    if not (text := str(why)):
-        return "The step lost its place in the pool before it could start."
-    return f"The direct request failed: {text}."
+    return f"The direct request failed: {why}."

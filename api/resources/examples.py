@@ -16,15 +16,15 @@ _OBJECTS = {"type": "array", "items": {"type": "object", "additionalProperties":
 SPEC: dict[str, Any] = {
     "type": "object",
     "description": (
-        "When the schedule runs: the union of all rules, in one time zone, without the excluded times. "
-        "A schedule without rules runs only on request."
+        "When the schedule runs: at the times of all rules together, except for the excluded times. A "
+        "schedule without rules runs only on request, or when its topics have new events."
     ),
     "properties": {
         "cron": {**_WORDS, "description": "Cron expressions, such as `0 2 * * mon-fri`."},
         "every": {
             "type": "array",
             "items": {"anyOf": [_DURATION, {"type": "object", "additionalProperties": True}]},
-            "description": 'Intervals, such as `15m`, or `{"every": "1h", "offset": "10m"}`.',
+            "description": 'Intervals, such as `15m` or, with an offset, `{"every": "1h", "offset": "10m"}`.',
         },
         "patterns": {
             **_OBJECTS,
@@ -34,28 +34,36 @@ SPEC: dict[str, Any] = {
         },
         "calendars": {
             **_OBJECTS,
-            "description": 'Calendar rules, such as `{"hour": "9-17", "day_of_week": "mon-fri"}`.',
+            "description": 'Rules for the parts of a date and time, such as `{"hour": "9-17", "day_of_week": '
+            '"mon-fri"}`.',
         },
         "at": {**_WORDS, "description": "Single times, such as `2026-12-01T09:00:00Z`."},
         "exclude": {
             **_OBJECTS,
-            "description": 'Times to leave out, such as `{"calendar": "UK holidays"}` or '
-            '`{"dates": "2026-12-24/2027-01-02"}`.',
+            "description": 'Times at which the schedule does not run, such as `{"calendar": "UK holidays"}` '
+            'or `{"dates": "2026-12-24/2027-01-02"}`.',
         },
-        "start_at": {"type": ["string", "null"], "description": "Times before this time are left out."},
-        "end_at": {"type": ["string", "null"], "description": "Times after this time are left out."},
-        "jitter": _DURATION,
+        "start_at": {
+            "type": ["string", "null"],
+            "description": "The schedule does not run before this time.",
+        },
+        "end_at": {"type": ["string", "null"], "description": "The schedule does not run after this time."},
+        "jitter": {
+            **_DURATION,
+            "description": "The longest delay that is added to a scheduled time, so that schedules with the "
+            "same times do not all start at once. A duration, such as `90s`, or a number of seconds.",
+        },
         "time_zone": {
             "type": "string",
-            "description": "A time zone, such as `Europe/London`. The default is UTC.",
+            "description": "The time zone of the rules, such as `Europe/London`. The default is UTC.",
         },
         "dst": {
             "type": "string",
             "enum": ["cron", "literal"],
-            "description": "What happens when the clocks change. With `cron` (default), a fixed time runs "
-            "exactly once: if the clocks skip it, at the end of the gap; if it occurs twice, the first time. "
-            "With `literal`, a time that the clocks skip does not run, and a time that occurs twice runs "
-            "twice.",
+            "description": "What happens when the clocks change. With `cron`, the default, the schedule runs "
+            "exactly once for each fixed time: at the end of the gap if the clocks skip the time, and only "
+            "the first time if the time occurs twice. With `literal`, the schedule does not run at a skipped "
+            "time, and runs twice if a time occurs twice.",
         },
     },
     "additionalProperties": False,

@@ -50,31 +50,36 @@ VIEW = "execution.view_execution"
 
 class ExecutionSerializer(serializers.ModelSerializer[Execution]):
     schedule = serializers.IntegerField(
-        source="schedule_id", allow_null=True, help_text="The id of the schedule. Null for a job group."
+        source="schedule_id",
+        allow_null=True,
+        help_text="The id of the schedule that was run. Null for a job group.",
     )
     name = serializers.CharField(
-        source="schedule_name", help_text="The name of the schedule or of the job group."
+        source="schedule_name", help_text="The name of the schedule or job group that was run."
     )
     state = serializers.ChoiceField(choices=["in_progress", "cancelling", "completed", "failed", "cancelled"])
     is_late = serializers.SerializerMethodField(
         help_text="Whether the execution is still running after its deadline."
     )
     is_partial = serializers.SerializerMethodField(
-        help_text="Whether the execution failed although some of its steps succeeded."
+        help_text="Whether the execution failed, but some of its steps succeeded."
     )
     initiator = InitiatorSerializer(source="activity")
     activity = serializers.IntegerField(
-        source="activity_id", help_text="The id of the activity of the whole execution."
+        source="activity_id", help_text="The id of the activity that records the whole execution."
     )
     occurrence = serializers.IntegerField(source="occurrence_id", allow_null=True)
     nominal_at = serializers.DateTimeField(
         source="occurrence.nominal_at",
         allow_null=True,
         default=None,
-        help_text="The scheduled time of this run.",
+        help_text="The scheduled time that the execution is for. Null for a job group.",
     )
     retry_of = serializers.IntegerField(
-        source="retry_of_id", allow_null=True, help_text="The id of the execution that this one retries."
+        source="retry_of_id",
+        allow_null=True,
+        help_text="The id of the execution that this execution retries. Null if this execution is not a "
+        "retry.",
     )
 
     class Meta:
@@ -103,7 +108,10 @@ class ExecutionSerializer(serializers.ModelSerializer[Execution]):
             "activity",
         )
         extra_kwargs = {
-            "current_index": {"help_text": "The index of the steps that are running or that ran last."}
+            "current_index": {
+                "help_text": "The index that the running steps share. If the execution has ended, the index "
+                "of the steps that ran last."
+            }
         }
 
     def get_is_late(self, execution: Execution) -> bool:
@@ -119,10 +127,13 @@ class ExecutionProgressSerializer(serializers.Serializer[Any]):
 
 
 class PlannedStepSerializer(serializers.Serializer[Any]):
-    line = serializers.IntegerField(help_text="The position of the step in the plan.")
+    line = serializers.IntegerField(help_text="The position of the step in the list of steps, starting at 0.")
     index = serializers.IntegerField(help_text="Steps with the same index run in parallel.")
     name = serializers.CharField()
-    task = serializers.UUIDField(help_text="The id of the task. It is also the task's idempotency key.")
+    task = serializers.UUIDField(
+        help_text="The id of the task. All attempts have the same task id, so other systems can use this id "
+        "as an idempotency key."
+    )
     step_type = serializers.CharField()
     config = serializers.DictField()
     pool = serializers.CharField()
@@ -132,17 +143,21 @@ class PlannedStepSerializer(serializers.Serializer[Any]):
         help_text="`waiting`, `queued`, `processing` or `cancelling`. After the task has ended, the status "
         "of its last attempt."
     )
-    wait_reason = serializers.CharField(help_text="Why the step is not running yet, or which worker runs it.")
+    wait_reason = serializers.CharField(
+        help_text="Why the step is not running yet, or which worker is running the step. Empty if the step "
+        "has ended."
+    )
     reused = serializers.IntegerField(
         allow_null=True,
-        help_text="In a retry, the activity whose outcome was reused instead of running the step.",
+        help_text="In a retry, the id of the activity whose result was reused instead of running the step "
+        "again. Otherwise null.",
     )
     attempts = AttemptSerializer(many=True)
 
 
 class ExecutionDetailSerializer(ExecutionSerializer):
     on_failure = serializers.CharField(
-        help_text="What happens to later steps after a failure: `stop`, `continue` or `skip`."
+        help_text="What happens to later steps if a step fails: `stop`, `continue` or `skip`."
     )
     progress = serializers.SerializerMethodField()
     steps = serializers.SerializerMethodField()
@@ -167,7 +182,7 @@ class ExecutionDetailSerializer(ExecutionSerializer):
 
 
 def steps_of(execution: Execution, *, now: datetime) -> list[dict[str, Any]]:
-    """Return the steps of the plan, each with its attempts and the reason why it is waiting."""
+    """Return the steps of an execution, each with its attempts and the reason why the step is waiting."""
     attempts: dict[int | None, list[Activity]] = defaultdict(list)
     rows = Activity.objects.filter(parent=execution.activity_id).defer("traceback", "result", "details")
     for activity in rows.order_by("line", "attempt")[:MOST_ATTEMPTS]:
@@ -204,59 +219,65 @@ class NewExecution(Strict[Any]):
     steps = serializers.ListField(
         child=serializers.DictField(),
         help_text="The steps, with the same fields as the steps of a schedule. `name` is optional. A step "
-        "with a `template` needs only the fields that differ from the template.",
+        "with a `template` needs only those fields whose values differ from the template.",
     )
     mode = serializers.ChoiceField(
         choices=["sequential", "parallel", "steps"],
         default="steps",
         help_text="`sequential` runs the steps one after the other. `parallel` runs all steps in parallel. "
-        "`steps` runs them in the order of their `index`, with steps of the same index in parallel.",
+        "`steps` runs the steps in the order of their `index`; steps with the same index run in parallel.",
     )
     on_failure = serializers.CharField(
-        default="stop", help_text="What to do with later steps after a failure: `stop`, `continue` or `skip`."
+        default="stop", help_text="What to do with later steps if a step fails: `stop`, `continue` or `skip`."
     )
     timeout_seconds = serializers.IntegerField(
         min_value=1,
         allow_null=True,
         default=None,
-        help_text="The time limit of the whole execution. If null, the time is not limited.",
+        help_text="The time limit of the whole execution, in seconds. If null, the time is not limited.",
     )
 
 
 class Reason(Strict[Any]):
     reason = serializers.CharField(
-        max_length=1_000, allow_blank=True, default="", help_text="The reason. It is kept in the history."
+        max_length=1_000,
+        allow_blank=True,
+        default="",
+        help_text="The reason for the action, which is kept in the history.",
     )
 
 
 class RetryOptions(Strict[Any]):
     whole = serializers.BooleanField(
-        default=False, help_text="Run all steps again, not only those that did not succeed."
+        default=False, help_text="Whether to run all steps again, including those that succeeded."
     )
     overlap = serializers.ChoiceField(
         choices=Overlap.choices,
         required=False,
-        help_text="What to do if the schedule is already running. The default is the schedule's own policy.",
+        help_text="What to do if another execution of the schedule is running. The default is the overlap "
+        "policy of the schedule.",
     )
 
 
 class AcceptedExecutionSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(
-        allow_null=True, help_text="The id of the execution. Null until the execution starts."
+        allow_null=True, help_text="The id of the execution. Null if the execution has not started yet."
     )
     state = serializers.CharField()
     url = serializers.URLField(
-        help_text="The URL at which to follow the execution. It is also in the Location header."
+        help_text="The URL at which you can follow the execution. The Location header contains the same URL."
     )
 
 
 class ExecutionFilters(Filters):
-    schedule = WholeFilter(field_name="schedule_id", help_text="The id of a schedule.")
+    schedule = WholeFilter(
+        field_name="schedule_id", help_text="Return only executions of the schedule with this id."
+    )
     state = filters.ChoiceFilter(
         choices=[(name, name) for name in (*STATES, "late", "partial")], method="in_state"
     )
     retry_of = WholeFilter(
-        field_name="retry_of_id", help_text="The id of an execution. Returns the executions that retry it."
+        field_name="retry_of_id", help_text="Return only executions that retry the execution with this id."
     )
     source = filters.ChoiceFilter(choices=Occurrence.Source.choices)
     started_after = MomentFilter(field_name="started_at", lookup_expr="gte")
@@ -271,8 +292,9 @@ class ExecutionFilters(Filters):
 class Executions(ListedResource):
     """List executions: runs of schedules and of job groups.
 
-    With filters other than `schedule`, `retry_of` and the states `in_progress`, `cancelling` and `late`, each
-    page searches only a limited part of the history. Even a short or empty page can then have a `next` link.
+    A list that is filtered by `schedule` or `retry_of` is searched completely. With any other filter, except
+    the states `in_progress`, `cancelling` and `late`, each page searches only a limited part of the history.
+    Even a short or empty page can then have a `next` link.
     """
 
     queryset = Execution.objects.all()
@@ -339,7 +361,7 @@ class Executions(ListedResource):
     def terminate(self, request: Request, pk: str) -> Response:
         """Terminate an execution immediately, without clean-up.
 
-        Running steps are killed, and their results are lost.
+        Running steps are stopped, and their results are lost.
         """
         execution, read = self.get_object(), self.read(Reason)
         if not execution.terminate(initiator=self.by, now=self.now, reason=read["reason"]):
@@ -353,8 +375,8 @@ class Executions(ListedResource):
     def retry(self, request: Request, pk: str) -> Response:
         """Retry an execution that has ended.
 
-        This starts a new execution for the same scheduled time. The new execution runs the steps that did not
-        succeed. With `whole`, it runs all steps.
+        This starts a new execution for the same scheduled time. Steps that succeeded are not run again,
+        except steps with `run_if: always`. With `whole`, all steps are run again.
         """
         execution, read = self.get_object(), self.read(RetryOptions)
         return self.once(lambda: self._retry(execution, read))

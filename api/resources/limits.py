@@ -25,7 +25,7 @@ from .base import ListedResource
 
 class LimitSerializer(serializers.ModelSerializer[Limit]):
     running = serializers.SerializerMethodField(
-        help_text="Number of tasks that currently count towards the limit."
+        help_text="Number of tasks and direct requests that currently count towards the limit."
     )
 
     class Meta:
@@ -40,19 +40,23 @@ class LimitUpdate(Strict[Any]):
     size = serializers.IntegerField(
         min_value=0,
         max_value=100_000,
-        help_text="Number of tasks that can run at once. If 0, no tasks with this key start.",
+        help_text="Number of tasks with this key that can run at once. If 0, no task with this key starts.",
     )
     note = serializers.CharField(max_length=200, allow_blank=True, required=False)
 
 
 class NewLimit(LimitUpdate):
     key = serializers.CharField(
-        max_length=100, help_text="What to limit, such as `global`, `pool:default` or `type:sql`."
+        max_length=100,
+        help_text="Which tasks to limit: all tasks (`global`), or those of a pool (`pool:default`), a step "
+        "type (`type:sql`) or a resource (`resource:connected-system:7`).",
     )
 
 
 class LimitFilters(Filters):
-    key = TextFilter(lookup_expr="istartswith", help_text="The beginning of the key.")
+    key = TextFilter(
+        lookup_expr="istartswith", help_text="Return only limits with a key that begins with this text."
+    )
 
 
 class Limits(ListedResource):
@@ -79,7 +83,7 @@ class Limits(ListedResource):
 
     @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(LimitSerializer))
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Retrieve a limit and how many tasks currently count towards it."""
+        """Retrieve a limit, with the number of tasks that currently count towards the limit."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(request=NewLimit, parameters=[IDEMPOTENCY_KEY], responses=created(LimitSerializer))

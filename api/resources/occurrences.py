@@ -20,11 +20,14 @@ from .base import ListedResource, Resource
 
 
 class OccurrenceSerializer(serializers.ModelSerializer[Occurrence]):
-    """A scheduled time or a request to run, and what happened to it."""
+    """A scheduled time, request or event that should start a run of a schedule, with the outcome."""
 
-    execution = serializers.SerializerMethodField(help_text="The id of the execution, if one was started.")
+    execution = serializers.SerializerMethodField(
+        help_text="The id of the execution of this occurrence. Null if no execution was started."
+    )
     overlap = serializers.CharField(
-        help_text="The overlap policy that was requested. If empty, the schedule's own policy applies."
+        help_text="The overlap policy that was requested for this occurrence. If empty, the policy of the "
+        "schedule applies."
     )
     initiator = serializers.CharField(source="initiator_name")
 
@@ -60,10 +63,18 @@ class OccurrenceFilters(Filters):
     status = filters.ChoiceFilter(choices=Occurrence.Status.choices)
     source = filters.ChoiceFilter(choices=Occurrence.Source.choices)
     after = MomentFilter(
-        field_name="nominal_at", lookup_expr="gte", help_text="Scheduled at or after this time."
+        field_name="nominal_at",
+        lookup_expr="gte",
+        help_text="Return only occurrences that are scheduled at or after this time.",
     )
-    before = MomentFilter(field_name="nominal_at", lookup_expr="lt", help_text="Scheduled before this time.")
-    backfill = WholeFilter(field_name="backfill", help_text="The id of a backfill.")
+    before = MomentFilter(
+        field_name="nominal_at",
+        lookup_expr="lt",
+        help_text="Return only occurrences that are scheduled before this time.",
+    )
+    backfill = WholeFilter(
+        field_name="backfill", help_text="Return only occurrences of the backfill with this id."
+    )
 
 
 class ScheduleResource(Resource):
@@ -84,7 +95,7 @@ class ScheduleResource(Resource):
 
 
 class Occurrences(ScheduleResource, ListedResource):
-    """List the occurrences of a schedule: every scheduled time and every request, with its outcome."""
+    """List the occurrences of a schedule: its past and pending times, requests and events, with outcomes."""
 
     queryset = Occurrence.objects.select_related("execution").only(
         *(field.name for field in Occurrence._meta.concrete_fields), "execution__id", "execution__occurrence"

@@ -32,14 +32,14 @@ USUAL_TIMES = 10
 COUNT = OpenApiParameter(
     "count",
     {"type": "integer", "minimum": 1, "maximum": MOST_TIMES, "default": USUAL_TIMES},
-    description="How many run times to return.",
+    description="How many of the next scheduled times to return.",
 )
 AT = OpenApiParameter(
     "at",
     OpenApiTypes.STR,
     required=True,
-    description="A time, such as `2026-12-01T09:00:00Z`. If it has no offset, it is read in the time zone of "
-    "the schedule.",
+    description="The time to explain, such as `2026-12-01T09:00:00Z`. A time without a UTC offset is read in "
+    "the time zone of the schedule.",
     examples=[OpenApiExample("A time", "2026-12-01T09:00:00Z")],
 )
 
@@ -50,42 +50,54 @@ AT = OpenApiParameter(
 class SpecPreview(Strict[Any]):
     spec = SpecField()
     count = serializers.IntegerField(
-        min_value=1, max_value=MOST_TIMES, required=False, help_text="How many run times to return."
+        min_value=1,
+        max_value=MOST_TIMES,
+        required=False,
+        help_text="How many of the next scheduled times to return.",
     )
     name = serializers.CharField(
         max_length=200,
         required=False,
-        help_text="The name of a new schedule, which determines its jitter.",
+        help_text="For a new schedule, its name. The name determines the jitter of each scheduled time.",
     )
     schedule = serializers.IntegerField(
         min_value=1,
         max_value=2**63 - 1,
         required=False,
-        help_text="The id of the schedule to edit. The response then shows how its times would change.",
+        help_text="For an edit, the id of the schedule. The response then shows how the scheduled times "
+        "would change.",
     )
 
 
 class ChangedTimesSerializer(serializers.Serializer[Any]):
-    gone = serializers.ListField(child=serializers.DateTimeField(), help_text="Times that would disappear.")
-    added = serializers.ListField(child=serializers.DateTimeField(), help_text="Times that would be new.")
+    gone = serializers.ListField(
+        child=serializers.DateTimeField(), help_text="Scheduled times that the edit would remove."
+    )
+    added = serializers.ListField(
+        child=serializers.DateTimeField(), help_text="Scheduled times that the edit would add."
+    )
 
 
 class PreviewSerializer(serializers.Serializer[Any]):
-    sentence = serializers.CharField(help_text="The times of the schedule in words.")
+    sentence = serializers.CharField(help_text="A description of the scheduled times in words.")
     time_zone = serializers.CharField()
     upcoming = UpcomingTimeSerializer(many=True)
     warnings = serializers.ListField(
         child=serializers.CharField(), help_text="Effects of the spec that might be unexpected."
     )
     difference = ChangedTimesSerializer(
-        allow_null=True, help_text="How the times of the edited schedule would change."
+        allow_null=True,
+        help_text="How an edit would change the scheduled times. Null if the request names no schedule, or "
+        "if the comparison would take too long.",
     )
 
 
 class TimeExplanationSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
-    local = serializers.CharField(help_text="The same time in the time zone of the schedule.")
-    sentence = serializers.CharField(help_text="The explanation.")
+    local = serializers.CharField(help_text="The time in `at`, shown in the time zone of the schedule.")
+    sentence = serializers.CharField(
+        help_text="Why the schedule ran or did not run at this time, or whether it will run then."
+    )
     occurrence = serializers.IntegerField(allow_null=True)
     execution = serializers.IntegerField(allow_null=True)
 
@@ -96,9 +108,9 @@ class PreviewActions(Resource):
     @extend_schema(parameters=[COUNT], responses={200: PreviewSerializer, **problems(409)}, filters=False)
     @action(detail=True, pagination_class=None)
     def preview(self, request: Request, pk: str) -> Response:
-        """Preview the next times of a schedule.
+        """Preview the next scheduled times of a schedule.
 
-        Times that will be skipped, as requested with `skip-next`, are not included.
+        Times that are marked to be skipped with `skip-next` are not included.
         """
         schedule: Schedule = self.get_object()
         count = limit_of(request, USUAL_TIMES, name="count", most=MOST_TIMES)
@@ -153,7 +165,7 @@ def _notes(schedule: Schedule) -> list[str]:
 
 
 def asked_time(request: Request) -> datetime:
-    """Return the time in the parameter `at`. An unescaped plus sign arrives as a space."""
+    """Return the time in the parameter `at`, where a space can stand for an unescaped plus sign."""
     text = re.sub(r" (?=[0-9]{2}:?[0-9]{2}$)", "+", request.query_params.get("at", ""))
     try:
         return clock_reading("", text)

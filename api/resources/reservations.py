@@ -31,10 +31,12 @@ class ReservationSerializer(serializers.ModelSerializer[Reservation]):
     limits = serializers.ListField(
         child=serializers.CharField(),
         read_only=True,
-        help_text="The keys of the limits that the reservation counts towards.",
+        help_text="The keys of the limits towards which the step of the direct request counts.",
     )
     taken_at = serializers.DateTimeField(
-        read_only=True, allow_null=True, help_text="When the step started. Null while the request is waiting."
+        read_only=True,
+        allow_null=True,
+        help_text="When the step started. Null if the direct request is still waiting.",
     )
 
     class Meta:
@@ -63,9 +65,11 @@ class ReservationFilters(Filters):
 
 
 class Reservations(ListedResource):
-    """List the seats that direct requests use or wait for, and the last released seat of each pool.
+    """List the reservations of direct requests.
 
-    `POST direct` creates a reservation, runs its step and releases the reservation.
+    A reservation is a seat (room for one task) that a direct request uses or waits for. For each pool, the
+    list also contains the last reservation that was released. `POST direct` creates a reservation, runs the
+    step and releases the reservation.
     """
 
     queryset = Reservation.objects.all()

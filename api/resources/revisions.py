@@ -27,7 +27,7 @@ NUMBER = OpenApiParameter(
     "number",
     OpenApiTypes.INT,
     OpenApiParameter.PATH,
-    description="The number of the revision. The first revision is 1.",
+    description="The number of the revision. The first revision has the number 1.",
 )
 AGAINST = OpenApiParameter(
     "against",
@@ -37,7 +37,7 @@ AGAINST = OpenApiParameter(
 
 
 class DefinitionChangeSerializer(serializers.Serializer[Any]):
-    """A changed value. `before` or `after` is null if the value did not exist then."""
+    """A changed value. `before` is null for an added value, and `after` is null for a removed value."""
 
     path = serializers.CharField(
         help_text="The path of the changed field, such as `overlap` or `steps[0].name`."
@@ -57,7 +57,7 @@ class RevisionSummary(serializers.Serializer[Any]):
 
 
 class RevisionSerializer(RevisionSummary):
-    definition = serializers.DictField(help_text="The definition after this change.")
+    definition = serializers.DictField(help_text="The definition of the schedule after this change.")
 
 
 class RevisionDiffSerializer(serializers.Serializer[Any]):
@@ -65,7 +65,9 @@ class RevisionDiffSerializer(serializers.Serializer[Any]):
     newer = serializers.IntegerField()
     changes = DefinitionChangeSerializer(many=True)
     text = serializers.CharField(
-        allow_blank=True, help_text="The changes as a text diff. Each line begins with a space, `-` or `+`."
+        allow_blank=True,
+        help_text="The changes as a text diff. Removed lines begin with `-`, added lines with `+`, unchanged "
+        "lines with a space.",
     )
 
 
@@ -124,7 +126,7 @@ class RevisionsOfSchedule(ScheduleResource):
     @extend_schema(parameters=[OF_SCHEDULE, NUMBER, AGAINST], responses=RevisionDiffSerializer, filters=False)
     @action(detail=True, pagination_class=None)
     def diff(self, request: Request, schedule_id: str, number: str) -> Response:
-        """Compare two revisions."""
+        """Compare a revision with an earlier or later one."""
         before = limit_of(request, max(int(number) - 1, 1), name="against", most=10**8)
         older, newer = (self._revision(each) for each in sorted((before, int(number))))
         body = {

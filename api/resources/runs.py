@@ -48,14 +48,17 @@ class RunSerializer(serializers.ModelSerializer[Run]):
         choices=PHASE_NAMES, help_text="The current phase, or the phase in which the run stopped."
     )
     effect = serializers.CharField(
-        help_text="The state of the mutation: `in_flight` (outcome unknown), `applied`, `failed` or "
-        "`skipped`. Empty if the run has not started a mutation."
+        help_text="The state of the mutation, which is the change that the run makes outside JIM: "
+        "`in_flight` (outcome unknown), `applied`, `failed` or `skipped`. Empty if no mutation was started."
     )
     is_open = serializers.SerializerMethodField(
-        help_text="Whether the run is in progress or stuck. Nothing else in its workflow runs until it ends."
+        help_text="Whether the run is in progress, waiting for a retry, or stuck. If so, no other handler of "
+        "the workflow runs."
     )
     retry_of = serializers.IntegerField(
-        source="retry_of_id", allow_null=True, help_text="The id of the previous attempt."
+        source="retry_of_id",
+        allow_null=True,
+        help_text="The id of the run that was the previous attempt. Null for a first attempt.",
     )
 
     class Meta:
@@ -118,15 +121,20 @@ class RunEventsSerializer(serializers.Serializer[Any]):
 
 class RunDetailSerializer(RunSerializer):
     ways_out = serializers.SerializerMethodField(
-        help_text="The actions that can resolve the run while it is stuck."
+        help_text="The actions that can currently resolve the run. Empty if the run is in progress or has "
+        "ended."
     )
     phases = serializers.SerializerMethodField()
-    attempts = serializers.SerializerMethodField(help_text="All attempts, oldest first.")
-    reserved = serializers.SerializerMethodField(help_text="The events that the run consumes.")
+    attempts = serializers.SerializerMethodField(
+        help_text="All attempts at the same work, including this run, oldest first."
+    )
+    reserved = serializers.SerializerMethodField(help_text="The events that the run has chosen to consume.")
     published = serializers.SerializerMethodField(help_text="The events that the run published.")
-    prepare_result = AnyJson(help_text="What `prepare` returned.")
-    mutation_result = AnyJson(help_text="What the mutation returned.")
-    activity = serializers.SerializerMethodField(help_text="The id of the activity that has the output.")
+    prepare_result = AnyJson(help_text="The value that `prepare` returned.")
+    mutation_result = AnyJson(help_text="The value that the mutation returned.")
+    activity = serializers.SerializerMethodField(
+        help_text="The id of the activity that contains the output of the run."
+    )
 
     class Meta(RunSerializer.Meta):
         fields = (
@@ -143,7 +151,7 @@ class RunDetailSerializer(RunSerializer):
 
     @extend_schema_field(PhaseProgressSerializer(many=True))
     def get_phases(self, run: Run) -> list[dict[str, str]]:
-        """Return the phases. A producer has only the first and the last phase."""
+        """Return the phases of a run with their states. A producer has only the first and the last phase."""
         known = [PHASE_NAMES[0], PHASE_NAMES[-1]] if run.handler.is_producer else PHASE_NAMES
         here, is_over = PHASE_NAMES.index(run.phase), run.status == Status.COMMITTED
         return [
@@ -156,7 +164,7 @@ class RunDetailSerializer(RunSerializer):
 
     @extend_schema_field(RunEventsSerializer)
     def get_reserved(self, run: Run) -> Any:
-        """Return the events that `prepare` chose, even if the next attempt has reserved them since."""
+        """Return the events that the run chose in `prepare`, even if a later attempt has reserved them."""
         ids = (run.prepare_result or {}).get("reserve", [])[: MOST_EVENTS + 1]
         return _first_events(Event.objects.filter(pk__in=ids))
 
@@ -185,7 +193,10 @@ def _first_events(events: Any) -> Any:
 
 class ResolveOptions(Strict[Any]):
     note = serializers.CharField(
-        max_length=1_000, allow_blank=True, default="", help_text="The reason. It is kept in the history."
+        max_length=1_000,
+        allow_blank=True,
+        default="",
+        help_text="The reason for the decision, which is kept in the history.",
     )
 
 
@@ -195,7 +206,8 @@ class ReconcileOptions(ResolveOptions):
         required=False,
         default=None,
         allow_null=True,
-        help_text="If the mutation was carried out, the value that it would have returned.",
+        help_text="If the mutation was carried out, its result. The next phase of the run receives this "
+        "value.",
     )
 
 
@@ -203,26 +215,31 @@ class AcceptedResolutionSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     status = serializers.ChoiceField(choices=STATUSES)
     followed_by = serializers.IntegerField(
-        allow_null=True, help_text="The id of the next attempt. Null until the next attempt starts."
+        allow_null=True, help_text="The id of the next attempt. Null if the next attempt has not started yet."
     )
     url = serializers.URLField(
-        help_text="The URL of the next attempt, or of this run until the next attempt starts. It is also in "
-        "the Location header."
+        help_text="The URL of the next attempt or, if the next attempt has not started yet, of this run. The "
+        "Location header contains the same URL."
     )
 
 
 class RunFilters(Filters):
-    workflow = TextFilter(method="of_workflow", help_text="The slug of a workflow.")
-    handler = TextFilter(field_name="handler__name", help_text="The name of a handler.")
+    workflow = TextFilter(method="of_workflow", help_text="Return only runs of the workflow with this slug.")
+    handler = TextFilter(
+        field_name="handler__name", help_text="Return only runs of the handler with this name."
+    )
     status = filters.ChoiceFilter(choices=[(each, each) for each in STATUSES], method="in_status")
     is_open = FlagFilter(
-        field_name="settled_at", lookup_expr="isnull", help_text="Whether the run is in progress or stuck."
+        field_name="settled_at",
+        lookup_expr="isnull",
+        help_text="If true, return only runs that are in progress, waiting for a retry, or stuck. If false, "
+        "return only other runs.",
     )
     created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
     created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 
     def of_workflow(self, rows: Any, name: str, value: str) -> Any:
-        """Filter by the id of the workflow, for which there is an index."""
+        """Return the runs of the workflow with this slug, found by its id, for which there is an index."""
         return rows.filter(workflow=Workflow.objects.filter(slug=value).values("pk")[:1])
 
     def in_status(self, rows: Any, name: str, value: str) -> Any:
@@ -235,14 +252,15 @@ HAPPENED = OpenApiExample(
     value={"happened": True, "result": {"row": 17}, "note": "Row 17 exists."},
     request_only=True,
 )
-NOTE = OpenApiExample("With a note", value={"note": "The token is renewed."}, request_only=True)
+NOTE = OpenApiExample("With a note", value={"note": "The token has been renewed."}, request_only=True)
 
 
 class Runs(ListedResource):
     """List the runs of producers and consumers, newest first.
 
-    With filters other than `workflow`, `is_open=true` and `status=active`, each page searches only a limited
-    part of the history. Even a short or empty page can then have a `next` link.
+    A list that is filtered by `is_open=true` or `status=active` is searched completely. With any other filter
+    except `workflow`, each page searches only a limited part of the history. Even a short or empty page can
+    then have a `next` link.
     """
 
     queryset = Run.objects.all()
@@ -285,7 +303,7 @@ class Runs(ListedResource):
     def approve(self, request: Request, pk: str) -> Response:
         """Approve a run that waits for approval.
 
-        The run continues where it stopped, with the results that it had prepared.
+        The run continues where it stopped, and uses the results that were already prepared.
         """
         return self._resolve(ResolveOptions, Run.approve)
 
@@ -296,7 +314,8 @@ class Runs(ListedResource):
     def reject(self, request: Request, pk: str) -> Response:
         """Reject a run that waits for approval.
 
-        The prepared mutation is not carried out. If nothing was prepared, the workflow is paused.
+        The mutation is not made, and the events that the run reserved are skipped permanently. If no events
+        were reserved, or the mutation was already made or skipped, the workflow is paused instead.
         """
         return self._resolve(ResolveOptions, Run.reject)
 
@@ -308,7 +327,10 @@ class Runs(ListedResource):
     )
     @action(detail=True, methods=["post"])
     def reconcile(self, request: Request, pk: str) -> Response:
-        """Report whether a mutation with unknown outcome was carried out."""
+        """Report whether a mutation whose outcome is unknown was carried out.
+
+        If the mutation was carried out, the run continues after it. Otherwise, the work starts again.
+        """
         return self._resolve(ReconcileOptions, Run.reconcile)
 
     @extend_schema(
@@ -318,7 +340,7 @@ class Runs(ListedResource):
     def skip(self, request: Request, pk: str) -> Response:
         """Skip the mutation of a stuck run.
 
-        The events that the run consumes are skipped permanently.
+        The events that the run has reserved are also skipped, permanently.
         """
         return self._resolve(ResolveOptions, Run.skip)
 
@@ -329,7 +351,7 @@ class Runs(ListedResource):
     def retry(self, request: Request, pk: str) -> Response:
         """Retry a stuck run now.
 
-        The next attempt starts with a full set of retries.
+        The next attempt can be retried automatically as often as a new run.
         """
         return self._resolve(ResolveOptions, Run.retry)
 

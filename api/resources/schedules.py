@@ -43,36 +43,53 @@ from .previews import PreviewActions
 
 # Fields of the response that are not part of the definition. PUT ignores them.
 READ_ONLY = ("id", "token", "state", "overview")
-WHICH = {**dict(Schedule.Status.choices), "open": "active and paused", "all": "also closed ones"}
+WHICH = {**dict(Schedule.Status.choices), "open": "active and paused", "all": "active, paused and closed"}
 
 
 class ScheduleFilters(Filters):
-    search = TextFilter(method="name_or_description", help_text="Part of the name or description.")
-    name = TextFilter(lookup_expr="iexact", help_text="The exact name, in upper or lower case.")
+    search = TextFilter(
+        method="name_or_description",
+        help_text="Return only schedules whose name or description contains this text.",
+    )
+    name = TextFilter(
+        lookup_expr="iexact",
+        help_text="Return only schedules with exactly this name. Upper and lower case make no difference.",
+    )
     status = filters.ChoiceFilter(
         choices=list(WHICH.items()),
         method="with_status",
-        help_text="`open`, the default, leaves out closed schedules; `all` includes them.",
+        help_text="Return only schedules with this status. `open`, the default, means active and paused "
+        "schedules. `all` also includes closed schedules.",
     )
-    tag = WordsFilter(method="tagged", help_text="A tag. Repeat the parameter to require several tags.")
+    tag = WordsFilter(
+        method="tagged",
+        help_text="Return only schedules with this tag. Repeat the parameter to require several tags.",
+    )
     overlap = filters.ChoiceFilter(choices=Overlap.choices)
     last_outcome = filters.ChoiceFilter(
         choices=[(name, name) for name in ("completed", "failed", "cancelled")]
     )
     is_overdue = FlagFilter(
         method="overdue",
-        help_text="Whether a scheduled time has passed that no scheduler has processed.",
+        help_text="If true, return only overdue schedules: a scheduled time has passed, but no scheduler has "
+        "processed it. If false, return only other schedules.",
     )
     is_paused_by_failures = FlagFilter(
-        method="paused_by_failures", help_text="Whether the schedule paused itself after failures."
+        method="paused_by_failures",
+        help_text="If true, return only schedules that were paused automatically after failures. If false, "
+        "return only other schedules.",
     )
     is_broken = FlagFilter(
-        field_name="spec_error", lookup_expr="gt", method="broken", help_text="Whether the spec is invalid."
+        field_name="spec_error",
+        lookup_expr="gt",
+        method="broken",
+        help_text="If true, return only schedules with an invalid spec. If false, return only schedules with "
+        "a valid spec.",
     )
     next_run_after = MomentFilter(field_name="next_run_at", lookup_expr="gte")
     next_run_before = MomentFilter(field_name="next_run_at", lookup_expr="lt")
     calendar = WholeFilter(
-        field_name="shared_calendars", help_text="The id of a calendar that the schedule uses."
+        field_name="shared_calendars", help_text="Return only schedules that use the calendar with this id."
     )
 
     def filter_queryset(self, queryset: QuerySet[Schedule]) -> QuerySet[Schedule]:
@@ -106,10 +123,12 @@ class RunOptions(Strict[Any]):
     overlap = serializers.ChoiceField(
         choices=Overlap.choices,
         required=False,
-        help_text="An overlap policy to use instead of the schedule's own.",
+        help_text="The overlap policy for this run. The default is the overlap policy of the schedule.",
     )
     at = serializers.DateTimeField(
-        required=False, help_text="The nominal time of the run. The default is now."
+        required=False,
+        help_text="The nominal time of the run: the scheduled time that the run stands for. The default is "
+        "now.",
     )
 
 
@@ -123,29 +142,33 @@ class PauseOptions(Strict[Any]):
     until = serializers.DateTimeField(
         required=False,
         allow_null=True,
-        help_text="When to resume automatically. If null, the schedule is not resumed automatically.",
+        help_text="When to resume the schedule automatically. If null, the schedule stays paused until you "
+        "resume it.",
     )
 
 
 class UnskipOptions(Strict[Any]):
-    at = serializers.DateTimeField(help_text="The skipped time.")
+    at = serializers.DateTimeField(help_text="The scheduled time that should no longer be skipped.")
 
 
 class SkippedTimeSerializer(serializers.Serializer[Any]):
-    at = serializers.DateTimeField(help_text="The scheduled time that is skipped, or no longer skipped.")
+    at = serializers.DateTimeField(
+        help_text="The scheduled time that is now marked to be skipped or, after `unskip`, no longer marked "
+        "to be skipped."
+    )
     token = serializers.IntegerField(help_text="The new version of the schedule.")
 
 
 class AcceptedRunSerializer(serializers.Serializer[Any]):
-    """A requested run of a schedule."""
+    """The response to a request to run a schedule."""
 
     occurrence = serializers.IntegerField(help_text="The id of the occurrence that records the request.")
     status = serializers.ChoiceField(choices=Occurrence.Status.choices)
     execution = serializers.IntegerField(
-        allow_null=True, help_text="The id of the execution. Null until the execution starts."
+        allow_null=True, help_text="The id of the execution. Null if the execution has not started yet."
     )
     url = serializers.URLField(
-        help_text="The URL at which to follow the run. It is also in the Location header."
+        help_text="The URL at which you can follow the run. The Location header contains the same URL."
     )
 
 
@@ -196,8 +219,8 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
     def update(self, request: Request, pk: str) -> Response:
         """Replace the definition of a schedule.
 
-        Fields that are left out get their defaults. The read-only fields of the GET response (`id`, `token`,
-        `state`, `overview`) may be included and are ignored.
+        Fields that are left out are set to their defaults. The request may include the read-only fields of
+        the GET response (`id`, `token`, `state`, `overview`), which are ignored.
         """
         read = self.read(ScheduleDefinition, self.editable_body(read_only=READ_ONLY))
         usual = Schedule()
@@ -233,8 +256,8 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
     def run(self, request: Request, pk: str) -> Response:
         """Run a schedule now.
 
-        If the overlap policy is `skip` and an execution is running, the request is refused (409) and
-        `blocked_by` names that execution.
+        If the overlap policy is `skip` and an execution is running, the request is refused (409), and
+        `blocked_by` contains the id of the running execution.
         """
         read = self.read(RunOptions)
         return self.once(lambda: self._run(read))
@@ -258,7 +281,8 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
     def pause(self, request: Request, pk: str) -> Response:
         """Pause a schedule.
 
-        Automatic runs no longer start, but their times are still recorded. Running executions continue.
+        Running executions continue, but no automatic runs start. Scheduled times that pass meanwhile are
+        recorded and can still run when the schedule is resumed.
         """
         return self._perform("pause", **self.read(PauseOptions))
 
@@ -275,9 +299,9 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
     )
     @action(detail=True, methods=["post"], url_path="skip-next", url_name="skip-next")
     def skip_next(self, request: Request, pk: str) -> Response:
-        """Skip the next automatic time of a schedule.
+        """Skip the next scheduled time of a schedule.
 
-        Each further request skips the time after the last skipped one.
+        Each further request skips one more scheduled time.
         """
         self.read(Nothing)
         schedule, token = self._schedule_and_token()
@@ -289,7 +313,7 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
     )
     @action(detail=True, methods=["post"])
     def unskip(self, request: Request, pk: str) -> Response:
-        """Undo the skipping of a time."""
+        """Undo `skip-next` for a scheduled time, so that the schedule runs at this time."""
         at = self.read(UnskipOptions)["at"]
         schedule, token = self._schedule_and_token()
         schedule.unskip(at, initiator=self.by, now=self.now, token=token)
@@ -314,7 +338,7 @@ class Schedules(PreviewActions, AsCodeActions, BulkPauseActions, ListedResource)
         return self.respond_with(schedule, version=schedule.token)
 
     def _schedule_and_token(self) -> tuple[Schedule, int | None]:
-        """Return the schedule, and its token if the request has an If-Match header."""
+        """Return the schedule and its token. If the request has no If-Match header, the token is None."""
         schedule: Schedule = self.get_object()
         return schedule, schedule.token if self.check_version_if_given(schedule.token) else None
 

@@ -9,22 +9,19 @@ from django.db import transaction
 from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_variables
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.filtering import Filters, TextFilter
-from api.permissions import can
 from api.reading import Strict
 from api.schema import IDEMPOTENCY_KEY, IF_MATCH, IF_NONE_MATCH, created, deleted, retrieved, updated
 from api.versions import digest_of
 from schedules.models import Secret
 
 from .base import ListedResource
-from .definitions import ScheduleReferenceSerializer
-
-MOST_USERS = 100
+from .definitions import UsedByField
 
 
 class SecretSummary(serializers.ModelSerializer[Secret]):
@@ -37,39 +34,35 @@ class SecretSummary(serializers.ModelSerializer[Secret]):
 
 
 class SecretSerializer(SecretSummary):
-    used_by = serializers.SerializerMethodField(
-        help_text=f"Open schedules whose steps use the secret, at most {MOST_USERS}. Null if you do not have "
-        "the permission to view schedules."
-    )
+    used_by = UsedByField("whose steps use the secret")
 
     class Meta(SecretSummary.Meta):
         fields = (*SecretSummary.Meta.fields, "used_by")  # type: ignore[assignment]
         read_only_fields = fields  # type: ignore[assignment]
-
-    @extend_schema_field(ScheduleReferenceSerializer(many=True, allow_null=True))
-    def get_used_by(self, secret: Secret) -> Any:
-        if not can(self.context["request"], "schedules.view_schedule"):
-            return None
-        return ScheduleReferenceSerializer(secret.used_by()[:MOST_USERS], many=True).data
 
 
 class SecretUpdate(Strict[Any]):
     value = serializers.CharField(
         write_only=True,
         trim_whitespace=False,
-        help_text="The value, with at least 4 characters and at most 64 KiB. It is never shown again.",
+        help_text="The value of the secret: at least 4 characters, at most 64 KiB. The value is never shown "
+        "again.",
     )
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
 
 
 class NewSecret(SecretUpdate):
     name = serializers.CharField(
-        max_length=64, help_text="The name. Steps refer to the secret as `{{ secrets.name }}`."
+        max_length=64,
+        help_text="The name of the secret. Steps refer to a secret with the name `smtp` as `{{ secrets.smtp "
+        "}}`.",
     )
 
 
 class SecretFilters(Filters):
-    name = TextFilter(lookup_expr="startswith", help_text="The beginning of the name.")
+    name = TextFilter(
+        lookup_expr="startswith", help_text="Return only secrets with a name that begins with this text."
+    )
 
 
 class Secrets(ListedResource):
@@ -92,7 +85,7 @@ class Secrets(ListedResource):
     }
 
     def version_of(self, row: Secret) -> object:
-        """Return a version that includes the encrypted value, which differs each time a value is set."""
+        """Return a digest of the description and the encrypted value. Setting a value changes the digest."""
         return digest_of([row.description, row.token])
 
     @extend_schema(parameters=[IF_NONE_MATCH], responses=retrieved(SecretSerializer))

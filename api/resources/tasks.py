@@ -42,7 +42,8 @@ VIEW = "execution.view_workertask"
 class TaskSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField(
         source="key",
-        help_text="The id of the task, which is the same for all attempts and is also the idempotency key.",
+        help_text="The id of the task. All attempts have the same task id, so other systems can use this id "
+        "as an idempotency key.",
     )
     name = serializers.CharField()
     step_type = serializers.CharField(source="step.step_type", default="")
@@ -50,9 +51,14 @@ class TaskSerializer(serializers.Serializer[Any]):
         help_text="`waiting`, `queued`, `processing` or `cancelling`. After the task has ended, the status "
         "of its last attempt."
     )
-    wait_reason = serializers.CharField(help_text="Why the task is not running yet, or which worker runs it.")
+    wait_reason = serializers.CharField(
+        help_text="Why the task is not running yet, or which worker is running the task."
+    )
     execution = serializers.IntegerField(
-        source="execution_id", allow_null=True, help_text="The id of the execution. Null for a single job."
+        source="execution_id",
+        allow_null=True,
+        help_text="The id of the execution that this task belongs to. Null for a single job, "
+        "which was queued outside any execution.",
     )
     pool = serializers.CharField()
     priority = serializers.IntegerField()
@@ -63,7 +69,7 @@ class TaskSerializer(serializers.Serializer[Any]):
     claimed_at = serializers.DateTimeField(allow_null=True)
     worker = serializers.UUIDField(source="worker_id", allow_null=True)
     activity = serializers.IntegerField(
-        source="activity_id", help_text="The id of the activity of the last attempt."
+        source="activity_id", help_text="The id of the activity that records the last attempt."
     )
 
 
@@ -74,9 +80,13 @@ class TaskDetailSerializer(serializers.Serializer[Any]):
     is_final = serializers.BooleanField(source="last.is_final")
     wait_reason = serializers.CharField()
     execution = serializers.IntegerField(
-        allow_null=True, help_text="The id of the execution. Null for a single job."
+        allow_null=True,
+        help_text="The id of the execution that this task belongs to. Null for a single job, "
+        "which was queued outside any execution.",
     )
-    queued = TaskSerializer(allow_null=True, help_text="The queue entry. Null once the task has ended.")
+    queued = TaskSerializer(
+        allow_null=True, help_text="The entry of the task in the queue. Null if the task has ended."
+    )
     message = serializers.CharField(source="last.message")
     error = serializers.CharField(source="last.error")
     result = AnyJson(source="last.result")
@@ -84,7 +94,7 @@ class TaskDetailSerializer(serializers.Serializer[Any]):
 
 
 class TaskRecord:
-    """A task with its attempts and, until the task ends, its queue entry."""
+    """A task with its attempts and, until the task ends, its entry in the queue."""
 
     def __init__(self, key: uuid.UUID) -> None:
         self.key = key
@@ -137,7 +147,7 @@ class TaskOrder(Strict[Any]):
 
 class ReorderResultSerializer(serializers.Serializer[Any]):
     moved = serializers.IntegerField(
-        help_text="Number of tasks that were moved. Tasks that have started are left out."
+        help_text="Number of tasks that were moved. Tasks that have already started are not moved."
     )
 
 
@@ -145,13 +155,14 @@ class QueuedJobSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField(help_text="The id of the task.")
     state = serializers.CharField()
     url = serializers.URLField(
-        help_text="The URL at which to follow the task. It is also in the Location header."
+        help_text="The URL at which you can follow the task. The Location header contains the same URL."
     )
 
 
 class QueuedJobsSerializer(serializers.Serializer[Any]):
     ids = serializers.ListField(
-        child=serializers.UUIDField(), help_text="The ids of the tasks, in the order of the request."
+        child=serializers.UUIDField(),
+        help_text="The ids of the tasks, in the same order as the jobs in the request.",
     )
     url = serializers.URLField()
 
@@ -159,7 +170,9 @@ class QueuedJobsSerializer(serializers.Serializer[Any]):
 class TaskFilters(Filters):
     pool = TextFilter()
     status = filters.ChoiceFilter(choices=WorkerTask.Status.choices)
-    execution = WholeFilter(field_name="execution_id", help_text="The id of an execution.")
+    execution = WholeFilter(
+        field_name="execution_id", help_text="Return only tasks of the execution with this id."
+    )
     worker = filters.UUIDFilter(field_name="worker_id")
 
 
@@ -190,7 +203,7 @@ class Tasks(ListedResource):
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Retrieve a task with its attempts and result.
 
-        The id stays valid after the task has left the queue.
+        You can also retrieve a task that has ended and is no longer in the queue.
         """
         return self._respond_with_task(self._record())
 
@@ -237,21 +250,21 @@ class Tasks(ListedResource):
     @extend_schema(request=Nothing, responses=performed(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def front(self, request: Request, id: str) -> Response:
-        """Move a task ahead of all other tasks with the same pool and priority."""
+        """Move a task ahead of all other tasks in the same pool with the same priority."""
         self.read(Nothing)
         return self._change(self._record(), WorkerTask.move_to_front)
 
     @extend_schema(request=Nothing, responses=performed(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def back(self, request: Request, id: str) -> Response:
-        """Move a task behind all other tasks with the same pool and priority."""
+        """Move a task behind all other tasks in the same pool with the same priority."""
         self.read(Nothing)
         return self._change(self._record(), WorkerTask.move_to_back)
 
     @extend_schema(request=Nothing, responses=performed(TaskDetailSerializer))
     @action(detail=True, methods=["post"])
     def hasten(self, request: Request, id: str) -> Response:
-        """Start a delayed task without further delay.
+        """Let a delayed task start now.
 
         This ends the delay before a retry, or the wait for `available_at`.
         """
@@ -261,9 +274,9 @@ class Tasks(ListedResource):
     @extend_schema(request=TaskOrder, responses=performed(ReorderResultSerializer))
     @action(detail=False, methods=["post"])
     def reorder(self, request: Request) -> Response:
-        """Move tasks to the front in the given order.
+        """Move tasks ahead of all others in their pool and with their priority, in the given order.
 
-        All tasks must have the same pool and the same priority.
+        All tasks must be in the same pool and have the same priority.
         """
         ids = self.read(TaskOrder)["ids"]
         return Response({"moved": WorkerTask.objects.reorder(ids, initiator=self.by, now=self.now)})
@@ -293,7 +306,7 @@ class Tasks(ListedResource):
         return accept_task(self, job.key)
 
     def _raise_for_job(self, jobs: list[dict[str, Any]]) -> None:
-        """Raise the errors of the first invalid job, if any, keyed by its position in the list."""
+        """If a job is invalid, raise the errors of the first invalid job, with its position in the list."""
         if wrong := first_wrong(jobs, initiator=self.by, now=self.now):
             number, error = wrong
             raise serializers.ValidationError({"jobs": {str(number): errors_by_field(error)}}) from error

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from django.urls import reverse
 from django_filters import rest_framework as filters
-from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiExample, extend_schema
 from drf_spectacular.utils import extend_schema_serializer as shaped
 from rest_framework import serializers, status
 from rest_framework.decorators import action
@@ -33,13 +33,12 @@ from schedules import permissions
 from schedules.models import TaskTemplate
 
 from .base import ListedResource
-from .definitions import ObjectField, ScheduleReferenceSerializer, TaskSerializer, WordsField
+from .definitions import ObjectField, TaskSerializer, UsedByField, WordsField
 from .examples import STEP
 from .tasks import QueuedJobSerializer, accept_task
 
-MOST_USERS = 100
 EXAMPLE = OpenApiExample(
-    "A call",
+    "An HTTP request",
     {"name": "Health check", "step_type": STEP["step_type"], "config": STEP["config"], "max_retries": 5},
     request_only=True,
 )
@@ -69,21 +68,19 @@ class TemplateSummary(serializers.ModelSerializer[TaskTemplate]):
 
 
 class TemplateSerializer(TemplateSummary):
-    used_by = serializers.SerializerMethodField(
-        help_text=f"Open schedules that use the template, at most {MOST_USERS}."
-    )
+    used_by = UsedByField("that use the template")
 
     class Meta(TemplateSummary.Meta):
         fields = (*TemplateSummary.Meta.fields, "used_by")
         read_only_fields = fields
 
-    @extend_schema_field(ScheduleReferenceSerializer(many=True))
-    def get_used_by(self, template: TaskTemplate) -> Any:
-        return ScheduleReferenceSerializer(template.used_by()[:MOST_USERS], many=True).data
-
 
 class TemplateFilters(Filters):
-    search = TextFilter(field_name="name", lookup_expr="icontains", help_text="Part of the name.")
+    search = TextFilter(
+        field_name="name",
+        lookup_expr="icontains",
+        help_text="Return only templates with a name that contains this text.",
+    )
     status = filters.ChoiceFilter(choices=TaskTemplate.Status.choices)
     step_type = TextFilter()
 
@@ -128,8 +125,8 @@ class Templates(ListedResource):
     def update(self, request: Request, pk: str) -> Response:
         """Replace a template.
 
-        Fields that are left out get their defaults. The name cannot be changed. The change affects the steps
-        of all open schedules that use the template.
+        Fields that are left out are set to their defaults. The name cannot be changed. The change affects all
+        active and paused schedules that use the template.
         """
         written = self.editable_body(read_only=("id", "token", "status", "used_by"))
         return self._edit(TaskTemplate().definition() | self.read(TemplateDefinition, written))
@@ -138,7 +135,7 @@ class Templates(ListedResource):
     def partial_update(self, request: Request, pk: str) -> Response:
         """Change fields of a template.
 
-        The change affects the steps of all open schedules that use the template.
+        The change affects all active and paused schedules that use the template.
         """
         return self._edit(self.read(TemplateUpdate, partial=True))
 
@@ -147,7 +144,7 @@ class Templates(ListedResource):
     def archive(self, request: Request, pk: str) -> Response:
         """Archive a template.
 
-        New steps cannot use it. Steps that already use it keep working.
+        New steps cannot use an archived template. Steps that already use the template keep working.
         """
         return self._perform("archive")
 
@@ -179,7 +176,10 @@ class Templates(ListedResource):
         self.check_version(template.token)
         if read.pop("name", template.name) != template.name:
             raise ValidationError(
-                {"name": f"The name “{template.name}” cannot be changed, because steps refer to it."}
+                {
+                    "name": f"The name “{template.name}” cannot be changed, because steps refer to the "
+                    "template by name."
+                }
             )
         template.edit(token=template.token, changes=read, **self._who)
         return self.respond_with(template, version=template.token)

@@ -62,7 +62,12 @@ class TokenSerializer(serializers.ModelSerializer[ApiToken]):
             "revoked_at",
         )
         read_only_fields: tuple[str, ...] = fields
-        extra_kwargs = {"prefix": {"help_text": "The beginning of the token text, after `jim_`."}}
+        extra_kwargs = {
+            "prefix": {
+                "help_text": "The first characters of the token after `jim_`, by which you can recognise the "
+                "token."
+            }
+        }
 
     @extend_schema_field(serializers.ChoiceField(choices=STATES))
     def get_state(self, token: ApiToken) -> str:
@@ -71,7 +76,8 @@ class TokenSerializer(serializers.ModelSerializer[ApiToken]):
 
 class CreatedTokenSerializer(TokenSerializer):
     text = serializers.CharField(
-        help_text="The token to send as `Authorization: Bearer …`. It is shown only once."
+        help_text="The token itself, which you send as `Authorization: Bearer …`. It is included only in "
+        "this response."
     )
 
     class Meta(TokenSerializer.Meta):
@@ -80,13 +86,13 @@ class CreatedTokenSerializer(TokenSerializer):
 
 
 class NewToken(Strict[Any]):
-    name = serializers.CharField(max_length=100, help_text="What the token is used for.")
+    name = serializers.CharField(max_length=100, help_text="A name that says what the token is used for.")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=list(SCOPES)), min_length=1)
     expires_at = serializers.DateTimeField(
         allow_null=True,
         default=None,
-        help_text="When the token expires. If null, it never expires, or expires together with the token "
-        "used for this request.",
+        help_text="When the new token expires. If null, the new token expires at the same time as the token "
+        "used for this request, or never if that token does not expire or a browser session was used.",
     )
 
 
@@ -125,7 +131,7 @@ class Tokens(ListedResource):
         return rows if sees_all else rows.filter(user=self.request.user.pk)
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Retrieve a token, without its text."""
+        """Retrieve the details of a token, but not the token itself."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(request=NewToken, responses=created(CreatedTokenSerializer))
@@ -133,9 +139,9 @@ class Tokens(ListedResource):
     def create(self, request: Request) -> Response:
         """Create a token for yourself.
 
-        The token itself (`text`) is included only in this response. A token created with another token
-        expires no later than that token, and is revoked together with it. Idempotency keys are not supported,
-        because the response is not stored.
+        The token itself (`text`) is included only in this response. If you use a token for this request, the
+        new token expires no later than that token. When that token is revoked, so is the new token.
+        Idempotency keys are not supported, because the response is not stored.
         """
         user: Any = request.user
         parent = request.auth if isinstance(request.auth, ApiToken) else None

@@ -32,8 +32,8 @@ from .workflows import OPERATE, SLUG
 
 VIEW, VIEW_EVENT, PUBLISH = "workflows.view_topic", "workflows.view_event", "workflows.publish_event"
 MOST_PUBLISHED = 1_000
-NEEDED = "Each event needs a message_id, which identifies the event in its topic."
-NOT_BOTH = "Send either one event or a list in “events”, not both."
+NEEDED = "Add a “message_id”, which identifies the event in its topic."
+NOT_BOTH = "Send either the fields of one event or a list of events in “events”, not both."
 
 
 class TopicConsumerSerializer(serializers.Serializer[Any]):
@@ -46,15 +46,19 @@ class TopicSerializer(serializers.ModelSerializer[Topic]):
         source="workflow.slug",
         allow_null=True,
         default=None,
-        help_text="The workflow that declares the topic.",
+        help_text="The workflow that declares the topic. Null if no workflow declares the topic.",
     )
-    consumer = serializers.SerializerMethodField(help_text="The consumer of the topic. Null if it has none.")
-    pending = serializers.SerializerMethodField(help_text="Number of waiting events, counted up to 1,000.")
+    consumer = serializers.SerializerMethodField(
+        help_text="The consumer of the topic. Null if the topic has no consumer."
+    )
+    pending = serializers.SerializerMethodField(
+        help_text="Number of pending events in the topic, up to 1,000."
+    )
     is_more = serializers.SerializerMethodField(
-        help_text="Whether more events are waiting than were counted."
+        help_text="Whether the topic has more pending events than `pending` says."
     )
     oldest_at = serializers.DateTimeField(
-        allow_null=True, help_text="When the oldest waiting event was published."
+        allow_null=True, help_text="When the oldest pending event was published."
     )
 
     class Meta:
@@ -73,8 +77,8 @@ class TopicSerializer(serializers.ModelSerializer[Topic]):
         read_only_fields = fields
         extra_kwargs = {
             "last_seq": {
-                "help_text": "The sequence number of the last event, which is also the number of events ever "
-                "published."
+                "help_text": "The sequence number of the newest event, which is also the number of events "
+                "ever added to the topic."
             }
         }
 
@@ -107,7 +111,7 @@ class Topics(ListedResource):
         return rows.defer("subscription__handler__state").with_backlog()
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Retrieve a topic and how many events are waiting in it."""
+        """Retrieve a topic, with the number of its pending events."""
         return super().retrieve(request, *args, **kwargs)
 
 
@@ -121,7 +125,7 @@ class EventSerializer(serializers.ModelSerializer[Event]):
     created_by = serializers.IntegerField(
         source="created_by_id",
         allow_null=True,
-        help_text="The id of the run that published the event. Null if it was not published by a run.",
+        help_text="The id of the run that published the event. Null if the event was not published by a run.",
     )
 
     class Meta:
@@ -143,7 +147,8 @@ class EventSerializer(serializers.ModelSerializer[Event]):
         read_only_fields: tuple[str, ...] = fields
         extra_kwargs = {
             "attempt": {
-                "help_text": "Starts at 1 and increases by 1 each time the event is released for another try."
+                "help_text": "Starts at 1 and increases by 1 each time the event is released for another "
+                "attempt."
             }
         }
 
@@ -151,7 +156,7 @@ class EventSerializer(serializers.ModelSerializer[Event]):
 class EventDetailSerializer(EventSerializer):
     payload = AnyJson()
     caused_by = serializers.ListField(
-        child=serializers.IntegerField(), help_text="Ids of the events that led to this one."
+        child=serializers.IntegerField(), help_text="The ids of the events that led to this event."
     )
 
     class Meta(EventSerializer.Meta):
@@ -163,23 +168,28 @@ class NewEvent(Strict[Any]):
     message_id = serializers.CharField(
         max_length=LONGEST_ID,
         trim_whitespace=False,
-        help_text="Identifies the event in its topic. Publishing the same id again does not add an event.",
+        help_text="An id of your choice that identifies the event in its topic. Publishing the same id again "
+        "does not add another event.",
         error_messages={"required": NEEDED},
     )
     payload = AnyJson(
-        required=False, default=None, allow_null=True, help_text="Any JSON value of at most 256 KiB."
+        required=False,
+        default=None,
+        allow_null=True,
+        help_text="The content of the event: any JSON value of at most 256 KiB.",
     )
     title = serializers.CharField(max_length=LONGEST_TITLE, allow_blank=True, default="")
 
 
 class NewEvents(NewEvent):
-    """One event, or several in `events`."""
+    """Either the fields of one event, or several events in `events`."""
 
     message_id = serializers.CharField(
         max_length=LONGEST_ID,
         trim_whitespace=False,
         required=False,
-        help_text="Identifies the event in its topic. Required unless you send `events`.",
+        help_text="An id of your choice that identifies the event in its topic. Required unless you send "
+        "`events`.",
         error_messages={"required": NEEDED},
     )
     events = serializers.ListField(
@@ -187,8 +197,8 @@ class NewEvents(NewEvent):
         min_length=1,
         max_length=MOST_PUBLISHED,
         required=False,
-        help_text="A batch of events. Either all of them are published or none. If several have the same "
-        "`message_id`, only the last one is used.",
+        help_text="A batch of events. Either all events are published or none. If several events have the "
+        "same `message_id`, only the last one is used.",
     )
 
     def to_internal_value(self, data: Any) -> Any:
@@ -201,17 +211,23 @@ class NewEvents(NewEvent):
 
 
 class PublishResultSerializer(serializers.Serializer[Any]):
-    new = serializers.IntegerField(help_text="Number of events added.")
-    updated = serializers.IntegerField(help_text="Number of pending events that got a new payload.")
-    unchanged = serializers.IntegerField(
-        help_text="Number of events left unchanged because they were already reserved, consumed or skipped."
+    new = serializers.IntegerField(help_text="Number of events that were added.")
+    updated = serializers.IntegerField(
+        help_text="Number of events that had already been published, were still pending, and received the "
+        "new payload."
     )
-    url = serializers.URLField(help_text="The URL of the topic's events. It is also in the Location header.")
+    unchanged = serializers.IntegerField(
+        help_text="Number of events that stayed unchanged because they were already reserved, consumed or "
+        "skipped."
+    )
+    url = serializers.URLField(
+        help_text="The URL of the topic's events. The Location header contains the same URL."
+    )
 
 
 class EventFilters(Filters):
     status = filters.ChoiceFilter(choices=Event.Status.choices)
-    message_id = TextFilter(help_text="The exact message id.")
+    message_id = TextFilter(help_text="Return only the event with exactly this message id.")
 
 
 ONE = OpenApiExample(
@@ -220,14 +236,14 @@ ONE = OpenApiExample(
     request_only=True,
 )
 SEVERAL = OpenApiExample(
-    "Several",
+    "Several events",
     value={"events": [{"message_id": "order-4711", "payload": {"total": 99}}, {"message_id": "order-4712"}]},
     request_only=True,
 )
 
 
 class TopicHistoryPages(HistoryPages):
-    """Pages of the events of one topic, scanned in the order of their sequence numbers."""
+    """Pages of the events of one topic, which are scanned in the order of their sequence numbers."""
 
     key = "seq"
 
@@ -238,7 +254,7 @@ class TopicHistoryPages(HistoryPages):
         ordering = super().get_ordering(request, queryset, view)
         if view.scans_history() and ordering[0] == "seq":
             raise serializers.ValidationError(
-                {"ordering": "With this status filter, only the ordering “-seq” is available."}
+                {"ordering": "With this status filter, the only available ordering is “-seq”."}
             )
         return ordering
 
@@ -246,8 +262,8 @@ class TopicHistoryPages(HistoryPages):
 class EventsOfTopic(mixins.ListModelMixin, Resource):
     """List the events of a topic, newest first, without their payloads.
 
-    With a `status` other than `pending`, each page searches only a limited part of the history. Even a short
-    or empty page can then have a `next` link.
+    With a `status` filter other than `pending`, each page searches only a limited part of the history. Even a
+    short or empty page can then have a `next` link.
     """
 
     queryset = Event.objects.all()
@@ -285,7 +301,7 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
     def create(self, request: Request, topic: str) -> Response:
         """Publish one event or several at once.
 
-        The consumer of the topic starts as soon as it can.
+        The consumer of the topic then runs as soon as possible.
         """
         publications = self._publications(self.read(NewEvents))
         return self.once(lambda: self._publish(publications))
@@ -296,7 +312,7 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
         return self.accepted(body, url=reverse("api:topic-event-list", args=[self.topic.slug]))
 
     def _publications(self, read: dict[str, Any]) -> list[Publication]:
-        """Return the events to publish, or raise a validation error keyed by field (batch: by number)."""
+        """Return the events to publish, or raise the errors by field; in a batch, by event and field."""
         if "events" not in read:
             return [Publication.of(self.topic.slug, **read)]
         publications, errors = [], {}
@@ -328,5 +344,7 @@ class Events(Resource):
         """Skip a pending event, so that it is not consumed."""
         event, read = self.get_object(), self.read(ResolveOptions)
         if not event.skip(read["note"], initiator=self.by, now=self.now):
-            raise Refused(f"Only pending events can be skipped. “{event}” is {event.status}.")
+            raise Refused(
+                f"The event “{event}” is already {event.status}. Only pending events can be skipped."
+            )
         return self.respond_with(self.get_object())

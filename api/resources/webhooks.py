@@ -47,7 +47,8 @@ class WebhookSerializer(serializers.ModelSerializer[Endpoint]):
     events = serializers.ListField(source="kinds", child=serializers.CharField())
     schedules = serializers.ListField(
         child=serializers.IntegerField(),
-        help_text="Ids of schedules. If empty, events of all schedules are sent.",
+        help_text="The ids of the schedules whose events are sent. If empty, all events are sent, including "
+        "those that do not concern a schedule.",
     )
 
     class Meta:
@@ -72,11 +73,15 @@ class WebhookSerializer(serializers.ModelSerializer[Endpoint]):
 
 
 class RotatedSecretSerializer(serializers.Serializer[Any]):
-    secret = serializers.CharField(help_text="The secret that signs deliveries. It is shown only once.")
+    secret = serializers.CharField(
+        help_text="The secret with which deliveries are signed. The secret is included only in this response."
+    )
 
 
 class CreatedWebhookSerializer(WebhookSerializer):
-    secret = serializers.CharField(help_text="The secret that signs deliveries. It is shown only once.")
+    secret = serializers.CharField(
+        help_text="The secret with which deliveries are signed. The secret is included only in this response."
+    )
 
     class Meta(WebhookSerializer.Meta):
         fields = (*WebhookSerializer.Meta.fields, "secret")
@@ -85,31 +90,35 @@ class CreatedWebhookSerializer(WebhookSerializer):
 
 class WebhookUpdate(Strict[Any]):
     name = serializers.CharField(max_length=100)
-    url = serializers.CharField(max_length=2_000, help_text="The URL that receives the events by POST.")
+    url = serializers.CharField(
+        max_length=2_000, help_text="The URL to which events are sent as POST requests."
+    )
     description = serializers.CharField(max_length=1_000, allow_blank=True, required=False)
     events = serializers.ListField(
         source="kinds",
         child=serializers.ChoiceField(choices=list(KINDS)),
         min_length=1,
-        help_text="The events to send.",
+        help_text="The types of events to send.",
     )
     schedules = serializers.ListField(
         child=serializers.IntegerField(),
         required=False,
-        help_text="Ids of schedules. If empty, all events are sent, including those that do not concern a "
-        "schedule.",
+        help_text="The ids of the schedules whose events are sent. If empty, all events are sent, including "
+        "those that do not concern a schedule.",
     )
     failures = serializers.IntegerField(
         min_value=1,
         max_value=MOST_AMONG,
         required=False,
-        help_text="Number of failed executions that triggers the event `schedule.failing`.",
+        help_text="Send the event `schedule.failing` when this many of the last `among` executions of a "
+        "schedule have failed.",
     )
     among = serializers.IntegerField(
         min_value=1,
         max_value=MOST_AMONG,
         required=False,
-        help_text="Number of most recent executions in which failures are counted.",
+        help_text="How many of the last executions of a schedule are considered for the event "
+        "`schedule.failing`.",
     )
 
 
@@ -117,7 +126,8 @@ class RotateOptions(Strict[Any]):
     secret = serializers.CharField(
         required=False,
         write_only=True,
-        help_text="A signing secret of your own, `whsec_…`. By default, a new secret is generated.",
+        help_text="Your own signing secret, in the format `whsec_…`. If this field is left out, a new secret "
+        "is generated.",
     )
 
 
@@ -126,13 +136,15 @@ class NewWebhook(RotateOptions, WebhookUpdate):
 
 
 class DisableOptions(Strict[Any]):
-    note = serializers.CharField(max_length=500, allow_blank=True, default="", help_text="The reason.")
+    note = serializers.CharField(
+        max_length=500, allow_blank=True, default="", help_text="The reason why the webhook is disabled."
+    )
 
 
 class AcceptedDeliverySerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField(help_text="The id of the delivery.")
     url = serializers.URLField(
-        help_text="The URL at which to follow the delivery. It is also in the Location header."
+        help_text="The URL at which you can follow the delivery. The Location header contains the same URL."
     )
 
 
@@ -141,7 +153,7 @@ class WebhookFilters(Filters):
 
 
 class Webhooks(ListedResource):
-    """List the webhooks: URLs that receive events."""
+    """List the webhooks: URLs to which events are sent."""
 
     queryset = Endpoint.objects.present()
     serializer_class = WebhookSerializer
@@ -223,7 +235,7 @@ class Webhooks(ListedResource):
     )
     @action(detail=True, methods=["post"])
     def test(self, request: Request, pk: str) -> Response:
-        """Send the event `endpoint.test` to a webhook."""
+        """Send a test event (`endpoint.test`) to a webhook."""
         endpoint, _ = self.get_object(), self.read(Nothing)
         return self.once(lambda: _accepted_delivery(self, endpoint.test(initiator=self.by, now=self.now)))
 
@@ -232,7 +244,7 @@ class Webhooks(ListedResource):
     def enable(self, request: Request, pk: str) -> Response:
         """Enable a webhook.
 
-        Events that happened while it was disabled are not sent.
+        Events that happened while the webhook was disabled are not sent.
         """
         endpoint, _ = self.get_object(), self.read(Nothing)
         if not endpoint.enable(initiator=self.by, now=self.now):
@@ -261,7 +273,7 @@ class Webhooks(ListedResource):
 
 
 def _field_errors(error: ValidationError | IntegrityError) -> serializers.ValidationError:
-    """Return the errors by API field name. The only error without a field concerns the name."""
+    """Return the errors by the API's field names. An error without a field is about the unique name."""
     if isinstance(error, IntegrityError):
         return serializers.ValidationError({"name": TAKEN})
     fields = {"kinds": "events", NON_FIELD_ERRORS: "name"}
@@ -271,10 +283,12 @@ def _field_errors(error: ValidationError | IntegrityError) -> serializers.Valida
 
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
-    endpoint = serializers.IntegerField(source="endpoint_id", help_text="The id of the webhook.")
+    endpoint = serializers.IntegerField(
+        source="endpoint_id", help_text="The id of the webhook to which the event is sent."
+    )
     event = serializers.CharField(source="kind")
     webhook_id = serializers.CharField(
-        help_text="The value of the header `webhook-id`, the same for all tries."
+        help_text="The value of the `webhook-id` header, which is the same for all attempts."
     )
 
     class Meta:
@@ -306,8 +320,8 @@ class DeliveryTrySerializer(serializers.Serializer[Any]):
 
 
 class DeliveryDetailSerializer(DeliverySerializer):
-    body = serializers.SerializerMethodField(help_text="The content that is sent.")
-    log = DeliveryTrySerializer(many=True, help_text="The most recent tries, oldest first.")
+    body = serializers.SerializerMethodField(help_text="The JSON content that is sent to the webhook.")
+    log = DeliveryTrySerializer(many=True, help_text="The most recent attempts, oldest first.")
 
     class Meta(DeliverySerializer.Meta):
         fields = (*DeliverySerializer.Meta.fields, "log", "body")
@@ -319,7 +333,9 @@ class DeliveryDetailSerializer(DeliverySerializer):
 
 
 class DeliveryFilters(Filters):
-    endpoint = WholeFilter(field_name="endpoint_id", help_text="The id of a webhook.")
+    endpoint = WholeFilter(
+        field_name="endpoint_id", help_text="Return only deliveries to the webhook with this id."
+    )
     status = filters.ChoiceFilter(choices=Delivery.Status.choices)
     event = filters.ChoiceFilter(field_name="kind", choices=[(kind, kind) for kind in (*KINDS, TEST)])
 
@@ -346,7 +362,7 @@ class Deliveries(ListedResource):
 
     @extend_schema(responses=DeliveryDetailSerializer)
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Retrieve a delivery with its content and tries."""
+        """Retrieve a delivery with its content and attempts."""
         return super().retrieve(request, *args, **kwargs)
 
     @extend_schema(

@@ -26,7 +26,7 @@ class WorkerSerializer(serializers.ModelSerializer[Worker]):
         child=serializers.CharField(),
         help_text="The pools that the worker serves. If empty, the worker serves all pools.",
     )
-    busy = serializers.IntegerField(help_text="Number of seats in use.")
+    busy = serializers.IntegerField(help_text="Number of tasks that the worker is running.")
 
     class Meta:
         model = Worker
@@ -74,25 +74,29 @@ class PoolSerializer(serializers.Serializer[pools.Pool]):
     name = serializers.CharField()
     workers = serializers.IntegerField(help_text="Number of running workers that serve the pool.")
     seats = serializers.IntegerField(
-        help_text="Number of tasks that these workers can run at once. Pools can share seats."
+        help_text="Number of tasks that these workers can run at once. A worker that serves several pools "
+        "counts for each pool."
     )
     limit = serializers.IntegerField(
-        allow_null=True, help_text="The size of the limit `pool:<name>`. Null if there is none."
+        allow_null=True, help_text="The size of the limit `pool:<name>`. Null if this limit does not exist."
     )
     processing = serializers.IntegerField(source="tasks.processing")
-    queued = serializers.IntegerField(source="tasks.queued", help_text="Tasks that are ready to start.")
+    queued = serializers.IntegerField(
+        source="tasks.queued", help_text="Number of tasks that are ready to start."
+    )
     delayed = serializers.IntegerField(
-        source="tasks.delayed", help_text="Tasks that are queued for a later time."
+        source="tasks.delayed", help_text="Number of tasks that are queued for a later time."
     )
     waiting = serializers.IntegerField(
-        source="tasks.waiting", help_text="Tasks that are waiting for earlier steps."
+        source="tasks.waiting", help_text="Number of tasks that are waiting for earlier steps."
     )
     oldest_wait_seconds = serializers.SerializerMethodField(
-        help_text="How long the oldest ready task has been waiting."
+        help_text="How long the longest-waiting ready task of the pool has been waiting, in seconds."
     )
     reservation = serializers.ChoiceField(
         choices=["", "waiting", "running"],
-        help_text="The state of the direct request that has reserved a seat. Empty if no seat is reserved.",
+        help_text="The state of the direct request in the pool: `waiting` or `running`. Empty if the pool "
+        "has no direct request.",
     )
 
     def get_oldest_wait_seconds(self, pool: pools.Pool) -> float:

@@ -33,10 +33,12 @@ PHASE_NAMES = tuple(phase.value for phase in PHASES)
 
 class TopicBacklogSerializer(serializers.Serializer[Any]):
     topic = serializers.CharField()
-    count = serializers.IntegerField(help_text="Number of waiting events, counted up to 1,000.")
-    is_more = serializers.BooleanField(help_text="Whether more events are waiting than were counted.")
+    count = serializers.IntegerField(help_text="Number of pending events in the topic, up to 1,000.")
+    is_more = serializers.BooleanField(
+        help_text="Whether the topic has more pending events than `count` says."
+    )
     oldest_at = serializers.DateTimeField(
-        allow_null=True, help_text="When the oldest waiting event was published."
+        allow_null=True, help_text="When the oldest pending event was published."
     )
 
 
@@ -46,7 +48,10 @@ class OpenRunSerializer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices=STATUSES)
     phase = serializers.ChoiceField(choices=PHASE_NAMES)
     error = serializers.CharField()
-    due_at = serializers.DateTimeField(allow_null=True, help_text="When the run is retried automatically.")
+    due_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="When the run will be retried automatically. Null if no automatic retry is planned.",
+    )
     created_at = serializers.DateTimeField()
 
 
@@ -56,19 +61,27 @@ class WorkflowSerializer(serializers.Serializer[Overview]):
     description = serializers.CharField(source="workflow.description")
     status = serializers.ChoiceField(
         choices=SHOWN_STATUSES,
-        help_text="`running`: a run is active or will be retried; `stopped`: removed from the code.",
+        help_text="`running` means that a run is in progress or will be retried automatically. `stopped` "
+        "means that the workflow was removed from the code.",
     )
     issue = serializers.CharField(
-        help_text="Why the workflow needs attention, and who can resolve the issue. Otherwise empty."
+        help_text="Why the workflow is stopped, paused, stuck or waiting for a retry, and what can be done. "
+        "Empty in all other cases."
     )
-    schedule = serializers.CharField(help_text="When the producers run, in words.")
+    schedule = serializers.CharField(
+        help_text="A description of when the producers run, such as “Every 5 minutes”."
+    )
     next_at = serializers.DateTimeField(
-        allow_null=True, help_text="When the workflow next runs, unless an event arrives earlier."
+        allow_null=True, help_text="When the workflow will run next, unless a new event starts it earlier."
     )
     pending = TopicBacklogSerializer(
-        source="backlogs", many=True, help_text="The waiting events of each consumed topic."
+        source="backlogs", many=True, help_text="The pending events of each topic that the workflow consumes."
     )
-    open_run = OpenRunSerializer(allow_null=True, help_text="The run that is in progress or stuck.")
+    open_run = OpenRunSerializer(
+        allow_null=True,
+        help_text="The run that is in progress, waiting for a retry, or stuck. Null if the workflow has no "
+        "such run.",
+    )
     is_paused = serializers.SerializerMethodField()
     pool = serializers.CharField(source="workflow.pool")
     deployed_at = serializers.DateTimeField(source="workflow.deployed_at")
@@ -78,15 +91,17 @@ class WorkflowSerializer(serializers.Serializer[Overview]):
 
 
 class HandlerSerializer(serializers.ModelSerializer[Handler]):
-    schedule = serializers.SerializerMethodField(help_text="When the handler runs, in words.")
+    schedule = serializers.SerializerMethodField(
+        help_text="A description of when the handler runs, such as “Every 5 minutes”."
+    )
     subscribes = serializers.ListField(
-        child=serializers.CharField(), help_text="Topics that the handler consumes."
+        child=serializers.CharField(), help_text="The topics whose events the handler consumes."
     )
     publishes = serializers.ListField(
-        child=serializers.CharField(), help_text="Topics that the handler publishes to."
+        child=serializers.CharField(), help_text="The topics to which the handler publishes events."
     )
-    spec = AnyJson(help_text="The spec of a producer: when it runs.")
-    state = AnyJson(help_text="The stored state of the handler, such as cursors and checkpoints.")
+    spec = AnyJson(help_text="For a producer, the spec that says when the producer runs.")
+    state = AnyJson(help_text="Data that the handler keeps from one run to the next.")
 
     class Meta:
         model = Handler
@@ -106,7 +121,11 @@ class HandlerSerializer(serializers.ModelSerializer[Handler]):
             "state",
         )
         read_only_fields = fields
-        extra_kwargs = {"wake_at": {"help_text": "When a consumer asked to run again without a new event."}}
+        extra_kwargs = {
+            "wake_at": {
+                "help_text": "The time at which a consumer has asked to run again, even without a new event."
+            }
+        }
 
     def get_schedule(self, handler: Handler) -> str:
         return schedule_words([handler])
@@ -135,13 +154,13 @@ class AcceptedWorkflowSerializer(serializers.Serializer[Any]):
     slug = serializers.CharField()
     status = serializers.ChoiceField(choices=SHOWN_STATUSES)
     url = serializers.URLField(
-        help_text="The URL at which to follow the workflow. It is also in the Location header."
+        help_text="The URL at which you can follow the workflow. The Location header contains the same URL."
     )
 
 
 class AcceptedWorkflowRunSerializer(AcceptedWorkflowSerializer):
     producers = serializers.ListField(
-        child=serializers.CharField(), help_text="The producers that run, in order."
+        child=serializers.CharField(), help_text="The names of the producers that will run, in this order."
     )
 
 
@@ -152,7 +171,7 @@ class WorkflowFilters(Filters):
         return rows.shown_as(value)
 
 
-PAUSE = OpenApiExample("Before a move", value={"note": "The mailbox moves tonight."}, request_only=True)
+PAUSE = OpenApiExample("With a note", value={"note": "The mailbox will be moved tonight."}, request_only=True)
 
 
 class Workflows(ListedResource):
@@ -184,7 +203,8 @@ class Workflows(ListedResource):
     def run(self, request: Request, slug: str) -> Response:
         """Run all producers of a workflow now, one after the other.
 
-        The request is refused (409) while a run of the workflow is in progress or stuck.
+        The request is refused (409) while a run of the workflow is in progress, waits for a retry, or is
+        stuck.
         """
         workflow, _ = self.get_object(), self.read(Nothing)
         return self.once(lambda: self._run(workflow))

@@ -32,7 +32,7 @@ class Channel:
             self.sock.sendall(frame[sent:])
 
     def receive(self) -> dict[str, Any] | None:
-        """Wait for the next message and return it; None when the other side has closed."""
+        """Wait for the next message and return it, or None once the other side has closed the socket."""
         while (message := self._take()) is None and not self.ended:
             self._fill(0)
         return message

@@ -88,7 +88,7 @@ def _orphans(path: Path) -> list[int]:
 
 
 def _locker(pid: int, path: Path) -> int | None:
-    """Return the id of the process that took the lock which `pid` holds on this file; None if it holds none.
+    """Return the id of the process that took the lock which `pid` holds on this file, or None.
 
     A process can have the file open without holding its lock.
     """

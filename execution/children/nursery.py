@@ -53,8 +53,8 @@ C = TypeVar("C", bound="Child")
 class Nursery:
     """Two fork servers that any thread can use. All children inherit `keep_fds`, such as the worker's lock.
 
-    `env` is the environment of the fork servers and of Python children. If it is None, they get that of this
-    process.
+    `env` is the environment of the fork servers and of Python children. If it is None, they get the
+    environment of this process.
     """
 
     def __init__(self, *, keep_fds: Sequence[int] = (), env: Mapping[str, str] | None = None) -> None:
@@ -118,7 +118,7 @@ class Nursery:
         self.close()
 
     def _idle_child(self) -> PythonChild | None:
-        """Return the idle child that was used last, or None. Other children thus grow old and retire."""
+        """Return the idle child that was used last, or None. The others stay idle and can be ended."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -259,7 +259,9 @@ class Child:
             message = f"cannot start {self.program} on worker {socket.gethostname()}: {told['error']}"
             raise StepFailed(message) if told["errno"] in BUSY_MACHINE else CannotRun(message)
         if not told:
-            raise StepFailed("the child process died (the worker's fork server ended while it started)")
+            raise StepFailed(
+                "the child process died (the worker's fork server ended while the child was starting)"
+            )
         self.pid = told["pid"]
 
     def stop(self) -> None:

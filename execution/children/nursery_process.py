@@ -235,7 +235,7 @@ class NurseryProcess:
                 os.waitpid(found.si_pid, 0)
 
     def end(self) -> NoReturn:
-        """Kill all descendants, wait for them and exit. Until then, the worker's lock has to be held."""
+        """Kill all descendants, wait until they have ended, and exit, which releases the worker's lock."""
         for child in self.children.values():
             self.signal(child, signal.SIGKILL)
         with suppress(ChildProcessError):
@@ -247,7 +247,7 @@ class NurseryProcess:
 
 
 def is_given_up(wire: socket.socket) -> bool:
-    """Return whether the worker has closed its end of the socket: it stopped waiting, or is gone."""
+    """Return whether the worker has closed its end of the socket, because it stopped waiting or is gone."""
     try:
         return not wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

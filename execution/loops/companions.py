@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ThreadContext:
-    """What a companion knows about its loop: whether the loop is healthy, has seen a change, or is ending."""
+    """What a companion knows about its loop: whether it is healthy, has seen a change, or is about to end."""
 
     is_well: Callable[[], bool] = lambda: True
     woken: threading.Event = field(default_factory=threading.Event)
@@ -33,15 +33,15 @@ registered: dict[Place, dict[str, Companion]] = {"worker": {}, "scheduler": {}}
 
 
 def register(name: str, run: Companion, *, beside: Place) -> None:
-    """Register a companion: a function that runs in a thread beside each worker or scheduler loop.
+    """Register a companion: a function that runs in its own thread beside each worker or scheduler loop.
 
-    `run` must return soon after `stopping` is set. If it raises an exception, it is called again.
+    `run` must return soon after `stopping` is set. If `run` raises an exception, it is called again.
     """
     registered[beside][name] = run
 
 
 class BackgroundThreads:
-    """The threads of the companions of one loop."""
+    """The threads in which the companions of one loop run."""
 
     def __init__(self, place: Place, *, is_well: Callable[[], bool]) -> None:
         self.place = place

@@ -27,9 +27,10 @@ def finish(
     claims: Callable[[], ClaimRequest | None] = lambda: None,
     start: Callable[[list[ClaimedTask]], None] = lambda claimed: None,
 ) -> list[ClaimedTask]:
-    """Write all outcomes and claim tasks in one transaction; if that fails, write them one by one.
+    """Write all outcomes and claim new tasks in one transaction; if this fails, write outcomes one by one.
 
-    Return the claimed tasks, which have been passed to `start`. Raise only if the database is unavailable.
+    `claims` returns the request for new tasks. The claimed tasks are passed to `start`, and returned. Raise
+    an exception only if the database is unavailable.
     """
     claimed: list[ClaimedTask] = []
     try:
@@ -61,9 +62,10 @@ def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
 
 
 def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
-    """Record an outcome; return the id of its task in a set, which is empty if the worker had lost the task.
+    """Record one outcome, and return the id of its task in a set.
 
-    If the outcome is refused, record a bare failure instead. If that is refused too, abandon the task.
+    Return an empty set if the worker had lost the task. If the database refuses the outcome, record a bare
+    failure instead. If the database refuses that as well, abandon the task.
     """
     try:
         with transaction.atomic():
@@ -89,7 +91,7 @@ def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
 
 
 def bare(one: Finish, error: Exception) -> Finish:
-    """Return a plain failure in place of an outcome that the database refuses."""
+    """Return the attempt with a plain failure in place of an outcome that the database has refused."""
     outcome = replace(
         one.outcome,
         status="failed_with_error",

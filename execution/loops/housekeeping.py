@@ -20,7 +20,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Duty:
-    """A chore. `once` does a small batch and returns its size; below `BATCH`, there is nothing left to do."""
+    """A chore that is done in small batches.
+
+    `once` does one batch and returns its size. If the size is less than `BATCH`, nothing is left to do.
+    """
 
     name: str
     every: timedelta
@@ -35,7 +38,7 @@ def register(name: str, *, every: timedelta, once: Callable[[datetime], int]) ->
 
 
 def keep_house(now: datetime) -> bool:
-    """Do one batch of each chore that is due. Return True if there is more to do immediately."""
+    """Do one batch of each chore that is due. Return whether a chore has more to do immediately."""
     is_more = False
     for duty in duties:
         try:

@@ -1,7 +1,7 @@
 """Turn occurrences into executions. Only this module does that.
 
-To invoke a schedule means to count its ended executions, and to settle its occurrences: to decide which of
-them start, wait, are skipped or are missed.
+To invoke a schedule means two things: to add its ended executions to its counters, and to settle its
+occurrences. To settle occurrences means to decide which of them start, wait, are skipped or are missed.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ logger = logging.getLogger(__name__)
 class Pass(NamedTuple):
     """The result of one pass over some schedules.
 
-    `settled`: the occurrences that were decided on, as (id, status, reason, blocked_by). `left`: the ids of
-    the schedules that are left for the next pass.
+    `settled`: the occurrences that were started, skipped or missed, as (id, status, reason, blocked_by).
+    `left`: the ids of the schedules that are left for the next pass.
     """
 
     settled: Sequence[tuple[int, str, str, int | None]] = ()
@@ -61,7 +61,7 @@ class Pass(NamedTuple):
 
 
 def invoke(now: datetime) -> None:
-    """Invoke every schedule that has ended executions to count, or due occurrences to settle."""
+    """Invoke every schedule with due occurrences, or with ended executions that are not counted yet."""
     after = 0
     while ids := _waiting_schedules(now, after):
         _invoke_in_passes(ids, now=now, wait=False)
@@ -69,17 +69,18 @@ def invoke(now: datetime) -> None:
 
 
 def invoke_soon(schedule_ids: Iterable[int], *, now: datetime) -> None:
-    """Invoke schedules whose executions just ended, without waiting for the next tick.
+    """Invoke schedules whose executions have just ended, without waiting for the next tick.
 
-    Schedules that others keep locked for too long are left to the next tick.
+    Schedules that another process keeps locked for too long are left to the next tick.
     """
     _invoke_in_passes(sorted(schedule_ids), now=now, wait=True)
 
 
 def _waiting_schedules(now: datetime, after: int) -> list[int]:
-    """Return the ids of the next schedules, above the id `after`, that have to be invoked.
+    """Return the ids of the next schedules to invoke, out of those with an id above `after`.
 
-    By going on from id to id, the caller does not find schedules that are locked by others again and again.
+    The caller passes the last id of one call as the `after` of the next call. Schedules that another process
+    has locked are therefore not returned again.
     """
     sources = (Occurrence.objects.due(now), Execution.objects.unaccounted())
     ids: set[int] = set()
@@ -90,9 +91,9 @@ def _waiting_schedules(now: datetime, after: int) -> list[int]:
 
 
 def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
-    """Invoke schedules in passes of bounded size, however much is pending.
+    """Invoke schedules in passes of limited size, however many occurrences are pending.
 
-    Schedules that others have locked are skipped, unless `wait`.
+    Schedules that another process has locked are skipped, unless `wait` is true.
     """
     for start in range(0, len(ids), SCHEDULES_PER_PASS):
         todo = ids[start : start + SCHEDULES_PER_PASS]
@@ -106,10 +107,10 @@ def _invoke_in_passes(ids: Sequence[int], *, now: datetime, wait: bool) -> None:
 
 
 def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[int]:
-    """Do one pass, and return the ids of the schedules that are left for the next one.
+    """Invoke these schedules in one pass; return the ids of those that are left for the next pass.
 
-    If the database refuses the pass, its schedules are tried one by one, so that a bad one does not block the
-    others.
+    If the database refuses the whole pass, the schedules are invoked one by one, so that a faulty schedule
+    does not block the others.
     """
     try:
         with transaction.atomic():
@@ -130,7 +131,7 @@ def _invoke_some(ids: Sequence[int], *, now: datetime, wait: bool) -> Sequence[i
 
 
 def account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
-    """Count the ended executions of locked schedules, and settle their occurrences.
+    """Count the ended executions of these locked schedules, and decide which occurrences start.
 
     If there are too many occurrences, the last schedules are left for the next pass.
     """
@@ -152,7 +153,10 @@ def account_and_settle(schedules: Sequence[Schedule], now: datetime) -> Pass:
 
 
 def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
-    """Count ended executions, once each; return the ids of schedules that were paused over failures."""
+    """Add each ended execution to its schedule's counters, once; return the ids of newly paused schedules.
+
+    A schedule is paused if too many of its executions have failed.
+    """
     by_pk = {schedule.pk: schedule for schedule in schedules}
     ended = Execution.objects.account(list(by_pk), now=now)
     failing: dict[int, str] = {}
@@ -171,7 +175,10 @@ def _account(schedules: Sequence[Schedule], now: datetime) -> set[int]:
 
 
 def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], now: datetime) -> None:
-    """Report the recent outcomes of schedules with new failures; receivers decide how many are too many."""
+    """Report the recent outcomes of each schedule that has new failures.
+
+    The receivers of the report decide how many failures are too many.
+    """
     new = Counter(each.schedule_id for each in ended if each.status in ("completed", "failed"))
     failed = {each.schedule_id for each in ended if each.status == "failed"}
     events = [
@@ -194,9 +201,10 @@ def _notice_failures(ended: Sequence[Accounted], by_pk: Mapping[int, Schedule], 
 def _settle(
     schedules: Sequence[Schedule], waiting: Sequence[Waiting], now: datetime
 ) -> tuple[list[tuple[int, str, str, int | None]], datetime]:
-    """Decide on occurrences whose time has come, and carry out the decisions. The schedules are locked.
+    """Decide which waiting occurrences start, wait, are skipped or are missed, and carry out the decisions.
 
-    Return the settled occurrences, as in Pass, and the time at which they were settled.
+    The schedules must be locked. Return the settled occurrences, as in Pass, and the time at which they were
+    settled.
     """
     by_pk = {occurrence.id: occurrence for occurrence in waiting}
     running, now = _running(schedules, now)
@@ -224,7 +232,10 @@ def _settle(
 
 
 def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Collection[int]) -> None:
-    """Let backfills and event sources continue, as pending occurrences of their schedules were settled."""
+    """Let backfills and event sources add more occurrences, because pending ones have been settled.
+
+    `backfills` are the ids of the schedules whose settled occurrences came from a backfill.
+    """
     if backfills:
         Backfill.objects.make_room(backfills, now=now)
     if eventful := [schedule.pk for schedule in schedules if schedule.topics]:
@@ -233,7 +244,7 @@ def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Colle
 
 
 def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
-    """Start the executions; return their ids by the id of the occurrence."""
+    """Start these executions; return the id of each execution, by the id of its occurrence."""
     executions = Execution.objects.start(starts, now=now) if starts else []
     return {
         start.occurrence.id: pk
@@ -243,10 +254,11 @@ def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
 
 
 def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[Running]], datetime]:
-    """Return the running executions by schedule, and `now` or the latest start or end, if that is later.
+    """Return the running executions by schedule, and the time to record for the decisions.
 
-    The caller read the clock before it got the locks. A start must not be dated before the end it waited for,
-    nor a skip before the start of the execution that blocks it.
+    This time is `now` or, if it is later, the latest start or end of an execution: the caller read the clock
+    before it got the locks. A start must not be dated before the end that it waited for, nor a skip before
+    the start of the execution that blocks it.
     """
     running: dict[int, list[Running]] = defaultdict(list)
     own = {schedule.pk for schedule in schedules}
@@ -266,7 +278,7 @@ def _decide(
     running: dict[int, list[Running]],
     now: datetime,
 ) -> tuple[list[Fate], datetime]:
-    """Decide what to start, keep, skip and miss; stop the executions that have to make way.
+    """Decide which occurrences start, wait, are skipped or are missed; stop executions that must make way.
 
     Return the decisions, and the time at which they take effect.
     """
@@ -291,14 +303,16 @@ def _decide(
 
 
 def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now: datetime) -> datetime:
-    """Stop the executions that have to make way; return `now` or, if one ended by itself later, that time.
+    """Stop executions that must make way for newer ones; return the time at which decisions take effect.
 
-    The executions are locked in id order across schedules, as everywhere that several executions are locked.
+    This time is `now` or, if an execution that was to be terminated ended by itself later than that, the time
+    of its end. The executions are locked in the order of their ids, as in all code that locks several
+    executions.
     """
     terminated = {pk for decision in decisions for pk in decision.terminate}
     stopped = terminated.union(*(decision.cancel for decision in decisions))
     by_pk = {schedule.pk: schedule for schedule in schedules}
-    why = "Stopped by the overlap policy, because the schedule starts a newer run."
+    why = "Stopped by the overlap policy to make way for a newer run of this schedule."
     made_way_at = now
     for execution in Execution.objects.lock().filter(pk__in=stopped) if stopped else ():
         assert execution.schedule_id is not None
@@ -313,9 +327,9 @@ def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now:
 def _plan(
     occurrences: Sequence[Waiting], schedules: Sequence[Schedule]
 ) -> tuple[list[Start], dict[int, str]]:
-    """Return what can be started and, by occurrence id, why the others cannot be started.
+    """Return the executions to start and, by occurrence id, why the other occurrences cannot be started.
 
-    An error in the definition of one schedule does not affect the others.
+    An error in the definition of one schedule does not affect the other schedules.
     """
     by_pk = {schedule.pk: schedule for schedule in schedules}
     steps = Step.lines_of(list({occurrence.schedule_id for occurrence in occurrences}))
@@ -341,7 +355,7 @@ def _plan(
 
 
 def _events(occurrences: Sequence[Waiting]) -> dict[str, Mapping[str, Any]]:
-    """Return the events that caused these occurrences, by id. The ids are strings, as in `initiator_id`."""
+    """Return the events that caused these occurrences, by event id (a string, as in `initiator_id`)."""
     ids = {int(o.initiator_id) for o in occurrences if o.source == "event"}
     found = [source.events(ids) for source in registry.event_sources] if ids else []
     return {str(pk): event for each in found for pk, event in each.items()}
@@ -353,7 +367,7 @@ def _again(before: Execution, schedule: Schedule, occurrence: Waiting) -> Start:
 
 
 def _row(fate: Fate, started: dict[int, int], impossible: dict[int, str]) -> tuple[int, str, str, int | None]:
-    """Return the decision on an occurrence as (id, status, reason, blocked_by)."""
+    """Return the decision on one occurrence, as (id, status, reason, blocked_by)."""
     if fate.id in impossible:
         return fate.id, Occurrence.Status.SKIPPED, impossible[fate.id], None
     if fate.verdict == "start":
@@ -380,7 +394,10 @@ def _count(schedules: Sequence[Schedule], settled: Sequence[tuple[Waiting, str, 
 
 
 def _give_up(pk: int, error: Exception, now: datetime) -> None:
-    """Skip the due occurrences of a schedule that the database refuses to start; other schedules continue."""
+    """Skip the due occurrences of a schedule, because the database refuses to start them.
+
+    Other schedules can then continue.
+    """
     reason = f"could not be started: {error}".replace("\x00", "")[:200]
     with transaction.atomic():
         schedule = Schedule.objects.lock().get(pk=pk)

@@ -17,12 +17,12 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def uptime() -> float:
-    """Return the seconds on a clock that is never set and that all processes of a host share."""
+    """Return the seconds on a clock that is never adjusted and that all processes of a host share."""
     return time.clock_gettime(_CLOCK)
 
 
 class Lease:
-    """A lease that is good until the time `until`, on the clock of `uptime`; by default, for ever."""
+    """A lease that is valid until `until`, a time on the clock of `uptime`. By default, it never ends."""
 
     def __init__(self, until: float = math.inf) -> None:
         self.until = until
@@ -33,7 +33,11 @@ class Lease:
         return uptime() < self.until
 
     def renew(self, *, asked_at: float, seconds: float) -> None:
-        """Renew the lease. It counts from `asked_at`, which is just before the database was asked."""
+        """Renew the lease for the part of `seconds` during which it is certainly valid.
+
+        The time counts from `asked_at`, which must be read just before the database is asked to renew the
+        lease.
+        """
         self.asked_at = asked_at
         self.until = asked_at + seconds * CERTAIN_SHARE
 
@@ -43,4 +47,4 @@ class Lease:
 
 
 class Late(Exception):
-    """The lease was no longer good when the step should have started, in a process that cannot renew it."""
+    """The lease was no longer valid when the step was to start, in a process that cannot renew the lease."""

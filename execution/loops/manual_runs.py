@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Overlapping(Refused):
-    """A manual run was refused because an execution is still running."""
+    """A manual run was refused because an execution of the schedule is still running."""
 
     def __init__(self, blocked_by: int) -> None:
         self.blocked_by = blocked_by
@@ -44,10 +44,11 @@ def trigger(
     retry_of: int | None = None,
     whole: bool = False,
 ) -> Occurrence:
-    """Start a manual run, unless its overlap policy makes it wait; return its occurrence.
+    """Start a manual run, unless the overlap policy makes the run wait; return its occurrence.
 
-    The same `key` always means the same run. `at` is the nominal time of the run, if that is not now.
-    `retry_of` is the execution to repeat: as a `whole`, or only the steps that did not succeed.
+    Requests with the same `key` stand for the same run. `at` is the nominal time of the run (by default,
+    `now`). `overlap` replaces the overlap policy of the schedule. `retry_of` is the execution to repeat: all
+    steps if `whole`, otherwise only the steps that did not succeed.
     """
     if key:
         check_plain_text(key, "key")
@@ -67,10 +68,13 @@ def trigger(
         return _trigger_in_turn(wanted, is_keyed=bool(key), now=now)
     except AWAY as error:
         logger.warning("schedule %s cannot be started now: %s", schedule, error)
-        raise Refused(f"“{schedule}” is busy at the moment. Try again in a few seconds.") from error
+        raise Refused(
+            f"“{schedule}” was not started because the database is busy or unavailable. "
+            "Try again in a few seconds."
+        ) from error
     except DatabaseError as error:
         logger.exception("schedule %s cannot be started", schedule)
-        raise Refused(f"“{schedule}” was not started: the database refused it ({error}).") from error
+        raise Refused(f"“{schedule}” was not started because of a database error ({error}).") from error
 
 
 def _trigger_in_turn(wanted: Callable[[], Occurrence], *, is_keyed: bool, now: datetime) -> Occurrence:
@@ -108,7 +112,7 @@ def _trigger(wanted: Occurrence, *, is_keyed: bool, now: datetime) -> Occurrence
 
 
 def _tell_fate(wanted: Occurrence, done: Pass) -> None:
-    """Update the occurrence in memory: with the decision or, if there is none yet, from its row."""
+    """Update the occurrence in memory with the decision or, if it is still pending, with its stored row."""
     for pk, status, reason, blocked_by in done.settled:
         if pk == wanted.pk:
             wanted.learn(status, reason=reason, blocked_by=blocked_by, settled_at=done.settled_at)
@@ -120,17 +124,20 @@ def _tell_fate(wanted: Occurrence, done: Pass) -> None:
 
 
 def _refuse_one_too_many(schedule: Schedule) -> None:
-    """Refuse a manual run if the maximum number is waiting already, as manual runs are never dropped."""
+    """Refuse a manual run if the maximum number of manual runs is waiting already.
+
+    Unlike other occurrences, waiting manual runs are never dropped.
+    """
     waiting = schedule.occurrences.pending().filter(source=Occurrence.Source.MANUAL).count()
     if waiting > settings.JIM_BUFFER_LIMIT:
         raise Refused(
             f"{waiting - 1:,} runs of “{schedule}” are already waiting, which is the maximum. "
-            "Try again when one of them has started."
+            "Try again after one of them has started."
         )
 
 
 def _same(known: Occurrence, wanted: Occurrence) -> Occurrence:
-    """Return the occurrence of a repeated request; raise KeyReused if the new request is a different one."""
+    """Return the occurrence of a repeated request; raise KeyReused if the two requests differ."""
     if known.asks_the_same_as(wanted):
         return known
     raise KeyReused(known.key.removeprefix("manual/"))

@@ -81,7 +81,7 @@ class StepOutput:
 
 
 def write(saids: Sequence[StepOutput], *, worker_id: UUID) -> set[int]:
-    """Store the new output of steps; return the ids of the activities that this worker has lost."""
+    """Store the new output of steps; return the ids of activities that no longer belong to this worker."""
     taken = [(said, news) for said in saids if any(news := said.take())]
     if not taken:
         return set()

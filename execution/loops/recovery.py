@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 def bury_proven_dead(now: datetime) -> int:
-    """Mark workers of this data folder as dead if their process is gone, without waiting for their lease.
+    """Mark workers of this data folder as dead if their process is gone, even if their lease is still valid.
 
-    Return how many were marked. Processes of steps that outlived their worker are killed first.
+    Return how many workers were marked. Processes of steps that outlived their worker are killed first.
     """
     if orphans := lifeline.end_orphans():
         logger.warning("ended %d processes that outlived their worker: %s", len(orphans), orphans)
@@ -34,10 +34,10 @@ def bury_proven_dead(now: datetime) -> int:
 
 
 def bury_expired(now: datetime) -> int:
-    """Mark workers as dead if their lease has ended, unless the schedulers themselves were away.
+    """Mark workers as dead if their lease has ended, unless schedulers have just resumed after an outage.
 
-    Return how many were marked. After an outage, every lease has ended although the workers may be alive, so
-    they get the time of one more lease to renew it.
+    Return how many workers were marked. After an outage, all leases may have ended although the workers are
+    alive, so the workers get the time of one more lease to renew theirs.
     """
     outage = timedelta(seconds=settings.JIM_LEASE_SECONDS * 0.75)
     steady_since = Chore.objects.tick(outage=outage, now=now)
@@ -50,9 +50,9 @@ def bury_expired(now: datetime) -> int:
 
 
 def next_look(now: datetime) -> datetime:
-    """Return when recovery may have work again: when the next lease ends, or soon if some work is left.
+    """Return when to look for lost work again: when the next lease ends, or soon if some work is left.
 
-    Heartbeats keep postponing the end of leases, so this is usually half a lease from now.
+    Each heartbeat postpones the end of a lease, so this is usually half a lease from now.
     """
     soonest, latest = now + lease() / 12, now + lease() / 2
     if WorkerTask.objects.orphaned().exists():
@@ -62,7 +62,10 @@ def next_look(now: datetime) -> datetime:
 
 
 def recover(now: datetime) -> None:
-    """Recover lapsed reservations, orphaned tasks and stuck executions, even if some cannot be recovered."""
+    """Recover expired reservations, orphaned tasks and stuck executions.
+
+    An error with one of them does not prevent the recovery of the others.
+    """
     expire_reservations(now)
     try:
         WorkerTask.objects.recover(now=now)
@@ -75,7 +78,10 @@ def recover(now: datetime) -> None:
 
 
 def expire_reservations(now: datetime) -> None:
-    """Release the seats of direct requests whose process is gone, even if one of them cannot be released."""
+    """Release the seats of direct requests whose process is gone.
+
+    An error with one seat does not prevent the release of the others.
+    """
     for reservation in list(Reservation.objects.lapsed(now)):
         try:
             if reservation.lapse(now):

@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class Registration:
-    """The registration of this worker. The loop registers and leaves; a separate thread sends heartbeats."""
+    """The registration of this worker process.
+
+    The worker's loop creates and ends the registration; a separate thread sends the heartbeats.
+    """
 
     place: tuple[Worker, Lease]
     lifeline: Lifeline
@@ -50,7 +53,7 @@ class Registration:
 
     @property
     def lease(self) -> Lease:
-        """Return the lease of this registration. It does not cover tasks claimed by an earlier one."""
+        """Return the lease of this registration, which does not cover tasks of earlier registrations."""
         return self.place[1]
 
     @property
@@ -61,7 +64,7 @@ class Registration:
         return uptime() - self.lease.asked_at < settings.JIM_LEASE_SECONDS
 
     def register(self) -> None:
-        """Register with a new id, at startup and after this worker was marked as dead."""
+        """Register with a new id, at startup or after this worker was marked as dead."""
         worker_id, seats = uuid.uuid4(), self._runs.size
         lifeline, lease, asked_at = Lifeline(worker_id), Lease(), uptime()
         try:
@@ -96,7 +99,7 @@ class Registration:
         self._beats.join(timeout=5)
 
     def _beat(self) -> None:
-        """Send heartbeats, on a thread and connection of their own, so that slow work cannot delay them."""
+        """Send heartbeats, on a separate thread and connection, so that slow work cannot delay them."""
         try:
             while not self._closed.wait(settings.JIM_LEASE_SECONDS / 12):
                 self.beat_once()
@@ -124,7 +127,7 @@ class Registration:
             connection.close()
 
     def _tell_of_clock(self) -> None:
-        """Log a warning once each time that the clock goes wrong."""
+        """Log one warning each time that the clock of this host goes wrong."""
         trouble = clock.trouble(clock.skew() or timedelta(0))
         if trouble and not self._has_told_of_clock:
             logger.warning(

@@ -34,8 +34,8 @@ class Loop(Protocol):
 def run_until_signal(loop: Loop) -> Any:
     """Run the loop in a thread of its own until it ends or a signal stops it; return its result.
 
-    In the main thread, a signal handler could interrupt the loop while it holds the lock that is needed to
-    wake it.
+    If the loop ran in the main thread, a signal handler could interrupt it while it holds the lock that the
+    handler needs to wake it.
     """
     result: list[Any] = []
     failure: list[BaseException] = []
@@ -71,7 +71,7 @@ def run_until_signal(loop: Loop) -> Any:
 
 
 def _spare_the_collector() -> None:
-    """Exclude loaded objects from garbage collection, and run it rarely: tasks leave few reference cycles."""
+    """Make garbage collection rare, and exclude what is loaded now: tasks leave few reference cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -93,8 +93,8 @@ def prepare_connections() -> None:
     """Configure the database connections of this thread, but not those of the threads that run steps.
 
     If a thread freezes in a transaction, the database ends the transaction well before the lease ends, so
-    that the thread commits nothing after others have taken over. Statements are planned once and use only
-    indexes: a plan that was made while the queue was empty must also work when it is full.
+    that the thread commits nothing after other workers have taken over. Statements are planned once and use
+    only indexes: a plan that was made while the queue was empty must also be good when the queue is full.
     """
     thread = threading.get_ident()
 
@@ -121,9 +121,10 @@ def prepare_connections() -> None:
 
 
 def _often(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """Retry every few milliseconds while SQLite is locked. SQLite itself would soon retry only every 100 ms.
+    """Execute a statement; while SQLite is locked, retry every few milliseconds.
 
-    A worker that has much to write releases the lock for only a millisecond or two at a time.
+    SQLite itself would soon retry only every 100 ms, but a worker that has much to write releases the lock
+    for only a millisecond or two at a time.
     """
     enough = time.monotonic() + context["connection"].settings_dict["OPTIONS"]["timeout"]
     while True:

@@ -32,7 +32,10 @@ UNSTARTED: dict[Reason, str] = {
 
 
 class RunningTasks(dict[tuple[int, int], RunningTask]):
-    """The claimed tasks, by id and attempt. Only the worker's loop changes them; seats hand in ended ones."""
+    """The tasks that this worker has claimed, by id and attempt.
+
+    Only the worker's loop changes this dictionary. The seats call `hand_in` to report a task that has ended.
+    """
 
     def __init__(self, *, processes: int, threads: int, woken: threading.Event) -> None:
         super().__init__()
@@ -75,18 +78,18 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
         if run.outcome is not None:
             return
         if self._seats_of(run).withdraw(run):
-            self.conclude(run, reason, f"{UNSTARTED[reason]} before it started")
+            self.conclude(run, reason, f"{UNSTARTED[reason]} before the step started")
         else:
             run.context.interrupt(reason)
 
     def interrupt_started(self, reason: Reason) -> None:
-        """Interrupt all tasks that have started. Safe to call from any thread."""
+        """Interrupt all tasks that have started. This method can be called from any thread."""
         for run in list(self.values()):
             if not run.is_unstarted:
                 run.context.interrupt(reason)
 
     def conclude(self, run: RunningTask, reason: Reason, why: str) -> None:
-        """End an attempt for this reason, in place of a step that did not start or does not end."""
+        """End an attempt whose step did not start or does not stop, as cancelled or failed by `reason`."""
         run.outcome = Finish.unfinished(run.task, reason, why, now=clock.estimate()).outcome
         self.hand_in(run)
 
@@ -96,9 +99,10 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
         self.withdrawn += [run for run in early if self._seats_of(run).withdraw(run)]
 
     def hand_in(self, run: RunningTask) -> None:
-        """Add a task to the ended ones, and wake the loop if this cannot wait.
+        """Add a task to those that have ended, and wake the loop if the outcome must be written soon.
 
-        Waking the loop costs more than a quick step, so it is usually woken once per group of ended tasks.
+        Waking the loop costs more than a quick step, so the loop is usually woken once per group of ended
+        tasks.
         """
         self.ended.append(run)
         is_urgent = run.task.step.get("on_crash") == "fail"
@@ -106,7 +110,7 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
             self._woken.set()
 
     def settle(self, batch: Sequence[RunningTask]) -> None:
-        """Forget runs whose outcomes are written, and adapt how many tasks to claim ahead."""
+        """Forget the tasks whose outcomes are written, and adapt how many tasks to claim in advance."""
         for run in batch:
             self._forget(run)
         self._adapt(batch)
@@ -122,13 +126,13 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
         return self.seats["process" if run.task.isolation == "process" else "thread"]
 
     def _forget(self, run: RunningTask) -> None:
-        """Forget a run, unless the same attempt was postponed or released and has been claimed again."""
+        """Forget a task, unless the same attempt was postponed or released and has been claimed again."""
         key = run.task.pk, run.task.attempt
         if self.get(key) is run:
             del self[key]
 
     def _adapt(self, batch: Sequence[RunningTask]) -> None:
-        """Adapt how many tasks to claim ahead of free seats, which pays only if tasks are very short."""
+        """Adapt how many tasks to claim beyond the free seats: more if tasks are very short, else none."""
         for isolation in self.seats:
             times = [
                 run.outcome.finished_at - run.outcome.executed_at

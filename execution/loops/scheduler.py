@@ -51,7 +51,7 @@ def _time_out(execution: Execution, now: datetime) -> bool:
 
 
 def notice_late(now: datetime) -> None:
-    """Announce each late execution once, however long it continues to run."""
+    """Report each late execution once, however long it continues to run."""
     if Execution.objects.notice_late(now=now, limit=LATE_PER_TICK) == LATE_PER_TICK:
         wake("jim_schedules")
 
@@ -101,7 +101,7 @@ _next_times: list[str] = [
 
 
 def register(settle: Part, *, due: str, next_at: str) -> None:
-    """Register a part that settles rows of another app in each tick; call this in `AppConfig.ready`.
+    """Register a function that handles rows of another app in each tick; call this in `AppConfig.ready`.
 
     `due` is SQL that selects the rows that are due, and `next_at` is SQL that selects the time at which the
     next row becomes due; both use `%(now)s` for the time of the tick.
@@ -116,14 +116,15 @@ def register_recovery(recover: Part) -> None:
 
 
 def register_opening(once: Part) -> None:
-    """Register a part that each scheduler runs before its first tick."""
+    """Register a function that each scheduler calls before its first tick."""
     OPENING.append(once)
 
 
 def tick(now: datetime, *, recovering: bool = True) -> bool:
-    """Run all parts in order; an error in one does not stop the others. Return whether all succeeded.
+    """Run all parts of a tick in order; return whether all succeeded.
 
-    Nothing is settled if nothing is due. Recovery is left out unless `recovering`.
+    An error in one part does not stop the others. Parts that handle due rows run only if something is due,
+    and parts that recover lost work run only if `recovering`.
     """
     return _each((*(SETTLING if is_due(now) else ()), *(RECOVERING if recovering else ())), now)
 
@@ -142,12 +143,12 @@ def _each(parts: Sequence[Part], now: datetime) -> bool:
 
 
 def is_due(now: datetime) -> bool:
-    """Return whether there is anything for a tick to do, in one statement of a few index lookups."""
+    """Return whether a tick has anything to do, with one statement of a few index lookups."""
     return bool(_ask(f"SELECT {' OR '.join(f'EXISTS ({probe})' for probe in _due)}", now)[0])
 
 
 def next_due(now: datetime) -> datetime | None:
-    """Return when the next row becomes due; rows that are due already do not count."""
+    """Return when the next row becomes due, leaving out rows that are due already."""
     times = _ask(f"SELECT {', '.join(f'({next_at})' for next_at in _next_times)}", now)
     return min((instant(at) for at in times if at is not None), default=None)
 
@@ -201,7 +202,7 @@ class SchedulerLoop:
             self.stopping.wait(RETRY_SECONDS)
 
     def _tick(self) -> None:
-        """Settle what is due. Recovery, which looks at everything that runs, is done less often."""
+        """Do everything that is due. Recovery, which looks at everything that runs, is done less often."""
         recovering = time.monotonic() - self.recovered > settings.JIM_LEASE_SECONDS / 12
         if not self.is_open:
             self.is_open = _each(OPENING, clock.now())
@@ -220,11 +221,11 @@ class SchedulerLoop:
             Chore.objects.note_tick_took(self.recovered - began)
 
     def _is_well(self) -> bool:
-        """Return whether ticks succeed, which come at least every half lease."""
+        """Return whether a tick has succeeded recently; there should be one at least every half lease."""
         return time.monotonic() - self.ticked < settings.JIM_LEASE_SECONDS
 
     def _sleep(self) -> bool:
-        """Sleep until the database changes or the next tick is due; return True for a change."""
+        """Sleep until the database changes or the next tick is due; return whether the database changed."""
         # Counted from the last tick, so that rows that have become due since then are not missed.
         due, now = next_due(self.ticked_at), clock.now()
         tick_at = self.recovered + self.recovers_after
@@ -250,7 +251,7 @@ class SchedulerLoop:
         return False
 
     def _finds_dead(self) -> bool:
-        """Return whether a worker is proven dead; look at most once a second."""
+        """Return whether a worker is proven dead; check at most once a second."""
         if time.monotonic() - self.looked_for_dead < LIFELINE_SECONDS:
             return False
         self.looked_for_dead = time.monotonic()

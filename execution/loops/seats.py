@@ -38,7 +38,10 @@ class RunningTask:
         self._turn = threading.Lock()
 
     def take(self) -> bool:
-        """Return True to the first caller only: the seat that starts the task, or the withdrawing loop."""
+        """Return True to the first caller, and False to all others.
+
+        The first caller is the seat that starts the task, or the loop that withdraws the task.
+        """
         return self._turn.acquire(blocking=False)
 
     @property
@@ -66,13 +69,13 @@ class Seats:
 
     @property
     def backlog(self) -> int:
-        """Return how many tasks wait for a seat; each of them will have an outcome soon."""
+        """Return how many tasks wait for a seat, leaving out those that were withdrawn."""
         return max(0, self._queue.qsize() - self._passed_over)
 
     def withdraw(self, run: RunningTask) -> bool:
         """Withdraw a task; return False if a seat has already started it.
 
-        The task stays in the queue of the seats, and the seat that takes it skips it.
+        The withdrawn task stays in the queue of the seats, but no seat runs it.
         """
         with self._lock:
             is_withdrawn = run.take()
@@ -105,16 +108,17 @@ class Seats:
         connections.close_all()
 
     def _wait_for_certainty(self, run: RunningTask) -> None:
-        """Wait until the lease is good: a process that was frozen must not start tasks that it has lost.
+        """Wait until the lease of the task is valid, or until the loop has withdrawn the task.
 
-        The loop withdraws tasks that do not start for a while, to release them or because they are lost. The
-        lease is checked once more when the step itself starts, however long that takes.
+        A process that was frozen must not start tasks that it has lost. The loop withdraws tasks that have
+        not started for a while, to release them or because they are lost. The lease is checked once more when
+        the step itself starts, as that can be much later.
         """
         while run.is_unstarted and not run.context.lease.is_good:
             time.sleep(DOUBT_SECONDS)
 
     def _perform(self, run: RunningTask, nursery: Nursery) -> None:
-        """Run the task and set its outcome, whatever happens: without one, it would never end."""
+        """Run the task and set its outcome, whatever happens: without an outcome, the task never ends."""
         try:
             run.outcome = perform(
                 run.task.work, run.said, nursery=nursery, context=run.context, clock=clock.estimate

@@ -51,7 +51,7 @@ RETRY_SECONDS = 1
 
 
 class WorkerLoop:
-    """One worker process. `run()` returns whether it wants to be started again, as a new process."""
+    """The loop of one worker process. `run()` returns whether to start the worker again as a new process."""
 
     def __init__(
         self, *, processes: int, threads: int, pools: Sequence[str] = (), until_idle: bool = False
@@ -97,7 +97,7 @@ class WorkerLoop:
         return self.wants_restart
 
     def stop(self) -> None:
-        """Drain, then end. If called a second time, do not wait for the steps.
+        """Let the worker drain and end. If called a second time, do not wait for running steps.
 
         This method can be called from another thread.
         """
@@ -107,7 +107,7 @@ class WorkerLoop:
         self.woken.set()
 
     def _open(self) -> bool:
-        """Register and start the threads; return False if asked to stop before the database was available."""
+        """Register this worker and start its threads; return False if it was told to stop before that."""
         while not self._arrive():
             if self.stopping.wait(RETRY_SECONDS):
                 return False
@@ -153,14 +153,17 @@ class WorkerLoop:
             time.sleep(RETRY_SECONDS)
 
     def _reincarnate(self) -> None:
-        """Register again after this worker was marked as dead; end its steps, as others have its tasks."""
+        """Register again after this worker was marked as dead.
+
+        The running steps are ended, because their tasks may belong to other workers now.
+        """
         logger.error("worker %s was marked as dead; it ends its steps and registers again", self.worker.pk)
         for run in list(self.runs.values()):
             self.runs.interrupt(run, "lost")
         self.registration.register_anew()
 
     def _tell(self) -> None:
-        """Write the output, items and progress of running steps."""
+        """Store the output, items and progress of running steps."""
         if time.monotonic() - self.last_said < SAID_SECONDS:
             return
         self.last_said = time.monotonic()
@@ -171,7 +174,7 @@ class WorkerLoop:
                 self.runs.interrupt(run, "lost")
 
     def _give_back(self) -> None:
-        """Release tasks that were claimed too early, or by a transaction whose answer was lost."""
+        """Release tasks that were claimed too early, or in a transaction whose result is not known."""
         if self.may_hold_strays:
             self._release_strays()
         if self.runs:
@@ -181,14 +184,14 @@ class WorkerLoop:
     def _release_strays(self) -> None:
         strays = [ClaimedTask.of(task) for task in self._mine() if (task.pk, task.attempt) not in self.runs]
         released = WorkerTask.objects.release(strays, worker_id=self.worker.pk)
-        now, why = clock.now(), "cancelled before it started"
+        now, why = clock.now(), "cancelled before the step started"
         kept = [Finish.unfinished(held, "cancel", why, now=now) for held in strays if held.pk not in released]
         if kept:
             finish(kept, worker_id=self.worker.pk, now=now)
         self.may_hold_strays = False
 
     def _release(self) -> None:
-        """Release the withdrawn tasks; end those that are being cancelled."""
+        """Release the withdrawn tasks, except for those that are being cancelled, which are ended."""
         withdrawn = self.runs.withdrawn
         if not withdrawn:
             return
@@ -198,7 +201,7 @@ class WorkerLoop:
             if run.task.pk in released:
                 del self.runs[run.task.pk, run.task.attempt]
             else:
-                self.runs.conclude(run, "cancel", "cancelled before it started")
+                self.runs.conclude(run, "cancel", "cancelled before the step started")
         self.runs.withdrawn = []
 
     def _free_reserved_seats(self) -> None:
@@ -208,7 +211,7 @@ class WorkerLoop:
             recovery.expire_reservations(clock.now())
 
     def _look_after(self) -> None:
-        """Ask steps to stop if they were cancelled or taken away."""
+        """Ask steps to stop if their tasks were cancelled or no longer belong to this worker."""
         if not self.runs:
             self.changed_at = None
             return
@@ -232,14 +235,15 @@ class WorkerLoop:
         return WorkerTask.objects.processing().filter(worker=self.worker.pk)
 
     def _restart_if_step_ignores_cancel(self) -> None:
-        """Restart this process if a step in a thread ignores its interruption: threads cannot be killed."""
+        """Restart this process if a step in a thread does not stop when asked: threads cannot be killed."""
         patience = max(settings.JIM_GRACE_SECONDS, settings.JIM_KILL_SECONDS + END_SECONDS)
         for run in self.runs.running:
             since = run.context.interrupted_at
             is_deaf = since is not None and time.monotonic() - since > patience
             if is_deaf and not self.stopping.is_set():
                 logger.error(
-                    "step %s ignores its interruption; this worker drains and restarts", run.task.name
+                    "step %s does not stop although it was asked to; this worker drains and restarts",
+                    run.task.name,
                 )
                 self.stop()
                 self.wants_restart = True
@@ -247,8 +251,8 @@ class WorkerLoop:
     def _flush(self, *, claiming: bool) -> int:
         """Write the outcomes that have arrived, and claim tasks for the free seats.
 
-        If there are outcomes, both happen in one transaction. Return the number of outcomes and claimed
-        tasks.
+        If there are outcomes, both happen in one transaction. Return the number of outcomes plus the number
+        of claimed tasks.
         """
         while self.runs.ended:
             self.unwritten.append(self.runs.ended.popleft())
@@ -287,7 +291,7 @@ class WorkerLoop:
         return claim(request) if request else []
 
     def _free_seats(self) -> ClaimRequest | None:
-        """Return a request for what this worker can take now; None if its lease is in doubt."""
+        """Return a request for the tasks that this worker can take now; None if its lease may have ended."""
         self.claimed_at = clock.now()
         if not self.registration.lease.is_good:
             return None
@@ -305,7 +309,7 @@ class WorkerLoop:
         self.runs.start(claimed, worker_id=worker.pk, lease=lease, nursery=self.registration.nursery)
 
     def _keep_house(self, *, is_idle: bool) -> None:
-        """Do one small batch of housekeeping if it is due, so that no step waits for it for long."""
+        """Do one batch of housekeeping if it is due. A batch is small, so that steps do not wait long."""
         waited = time.monotonic() - self.last_housekeeping
         if waited > (HOUSEKEEPING_SECONDS if is_idle else STARVED_SECONDS) and not keep_house(clock.now()):
             self.last_housekeeping = time.monotonic()
@@ -327,15 +331,15 @@ class WorkerLoop:
         return SAID_SECONDS if self.changed_at is None else LOOK_SECONDS
 
     def _seconds_to_next_task(self) -> float:
-        """Return in how many seconds the next delayed task will be ready.
+        """Return in how many seconds the next delayed task will be ready; infinity if there is none.
 
-        Tasks that have become ready since the last claim count as well, so that none is missed.
+        A task that has become ready since the last claim counts as well, so that it is not missed.
         """
         at = WorkerTask.objects.queued_later(pools=self.pools, now=self.claimed_at)
         return math.inf if at is None else max(0, (at - clock.now()).total_seconds())
 
     def _changed(self) -> None:
-        """Note that the queue has changed. Called from the thread of the watch."""
+        """Note that the queue has changed. The thread that watches the database calls this method."""
         if self.changed_at is None:
             self.changed_at = time.monotonic()
         self.background.wake()
@@ -343,12 +347,16 @@ class WorkerLoop:
             self.woken.set()
 
     def _is_echo(self) -> bool:
-        """Return whether a change is probably this worker's own commit, which SQLite also reports."""
+        """Return whether a change is probably this worker's own commit, as SQLite reports these as well."""
         is_recent = time.monotonic() - self.wrote_at < 2 * Watch.BUSY_SECONDS
         return is_recent and bool(self.runs) and connection.vendor == "sqlite"
 
     def _drain(self) -> None:
-        """Stop claiming, and give steps the grace period to end; then interrupt them and queue them again."""
+        """Stop claiming tasks, and give running steps the grace period to end.
+
+        Steps that are still running after that are interrupted, and their tasks are queued again if they may
+        be repeated.
+        """
         logger.info("worker %s stops: no more tasks are taken", self.worker.pk)
         self.changed_at = 0.0
         self.runs.withdraw(older_than=0)
@@ -361,7 +369,7 @@ class WorkerLoop:
             self._pass(claiming=False)
         for run in self.runs.running:
             self.runs.conclude(
-                run, run.context.reason or "drain", "worker stopped; the step ignored its interruption"
+                run, run.context.reason or "drain", "worker stopped; the step did not stop when asked"
             )
         while (self.runs or self.may_hold_strays) and time.monotonic() < hard + settings.JIM_LEASE_SECONDS:
             self._pass(claiming=False)

@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 (
                     "size",
                     models.PositiveIntegerField(
-                        help_text="If 0, no task with this key starts.",
+                        help_text="How many tasks with this key can run at once. If 0, no tasks with this key start.",
                         validators=[django.core.validators.MaxValueValidator(100000)],
                     ),
                 ),
@@ -92,7 +92,7 @@ class Migration(migrations.Migration):
                     "last_result",
                     models.JSONField(
                         blank=True,
-                        help_text="The schedule's last result when this execution started.",
+                        help_text="The last result of the schedule at the time this execution started.",
                         null=True,
                     ),
                 ),
@@ -149,16 +149,22 @@ class Migration(migrations.Migration):
                 ("limit_keys", models.CharField(blank=True, max_length=1200)),
                 (
                     "holder",
-                    models.CharField(help_text="The host and process that renew its lease.", max_length=255),
+                    models.CharField(
+                        help_text="The host and the id of the process that made the direct request and renews the lease.",
+                        max_length=255,
+                    ),
                 ),
                 ("created_at", models.DateTimeField()),
-                ("taken_at", models.DateTimeField(help_text="When its request started to run.", null=True)),
+                (
+                    "taken_at",
+                    models.DateTimeField(help_text="When the direct request got its seat.", null=True),
+                ),
                 ("lease_until", models.DateTimeField()),
                 ("released_at", models.DateTimeField(null=True)),
                 (
                     "passes_first",
                     models.BigIntegerField(
-                        help_text="The queued task that must start before another direct request can reserve a seat here.",
+                        help_text="The id of the queued task that must start before the next direct request in this pool.",
                         null=True,
                     ),
                 ),
@@ -179,7 +185,13 @@ class Migration(migrations.Migration):
                 ("id", models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
                 ("host", models.CharField(max_length=255)),
                 ("pid", models.PositiveIntegerField()),
-                ("pools", models.JSONField(default=list, help_text="If empty, all pools.")),
+                (
+                    "pools",
+                    models.JSONField(
+                        default=list,
+                        help_text="The pools that this worker serves. If empty, it serves all pools.",
+                    ),
+                ),
                 ("seats", models.PositiveIntegerField()),
                 (
                     "status",
@@ -197,14 +209,15 @@ class Migration(migrations.Migration):
                     "clock_skew_seconds",
                     models.FloatField(
                         blank=True,
-                        help_text="How far the host's clock was ahead of the database's at the last heartbeat; negative if behind. Empty on SQLite, which has no clock of its own.",
+                        help_text="By how many seconds the host's clock was ahead of the database's clock at the last heartbeat; negative if it was behind. Empty on SQLite, which has no clock of its own.",
                         null=True,
                     ),
                 ),
                 (
                     "stale_refused",
                     models.PositiveIntegerField(
-                        default=0, help_text="Outcomes refused because the worker had lost the task."
+                        default=0,
+                        help_text="How many outcomes were refused because the task no longer belonged to this worker.",
                     ),
                 ),
             ],
@@ -229,7 +242,12 @@ class Migration(migrations.Migration):
                 ("line", models.PositiveIntegerField()),
                 ("step_index", models.PositiveIntegerField()),
                 ("name", models.CharField(max_length=200)),
-                ("step", execution.models.brief.LineField(help_text="The plan line, frozen.")),
+                (
+                    "step",
+                    execution.models.brief.LineField(
+                        help_text="The step as it was when the execution started or the job was queued."
+                    ),
+                ),
                 ("pool", models.CharField(max_length=40)),
                 ("isolation", models.CharField(max_length=8)),
                 ("priority", models.IntegerField(default=0)),
@@ -238,19 +256,22 @@ class Migration(migrations.Migration):
                     "limit_keys",
                     models.CharField(
                         blank=True,
-                        help_text="The limits that it counts towards while it runs, one key per line.",
+                        help_text="The keys of the limits that the task counts towards while it runs, one key per line.",
                         max_length=1200,
                     ),
                 ),
                 (
                     "is_limited",
-                    models.BooleanField(default=False, help_text="One of its keys has a limit."),
+                    models.BooleanField(
+                        default=False,
+                        help_text="Whether a limit exists for at least one of the limit keys of the task.",
+                    ),
                 ),
                 (
                     "dedup_key",
                     models.CharField(
                         blank=True,
-                        help_text="While this job is in the queue, no other with the same key is added.",
+                        help_text="While this job is in the queue, no other job with the same key is queued.",
                         max_length=200,
                     ),
                 ),
@@ -267,13 +288,17 @@ class Migration(migrations.Migration):
                 ("available_at", models.DateTimeField()),
                 (
                     "is_delayed",
-                    models.BooleanField(default=False, help_text="Not ready before `available_at`."),
+                    models.BooleanField(
+                        default=False, help_text="Whether the task must not start before `available_at`."
+                    ),
                 ),
                 ("claimed_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "begun_at",
                     models.DateTimeField(
-                        blank=True, help_text="When an attempt that postponed itself began.", null=True
+                        blank=True,
+                        help_text="When the step began, if it has postponed itself since then.",
+                        null=True,
                     ),
                 ),
                 ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),

@@ -36,8 +36,8 @@ OPTIONS = KEYS | {"position", "available_at"}
 # still set them.
 OF_GROUPS = ("index", "run_if", "continue_on_failure")
 ALONE = (
-    "This field has no effect in a single job, which has no other steps. Leave the field out, or queue a "
-    "group instead: POST /api/v1/executions, or Execution.objects.submit in Python."
+    "This field has no effect, because a job is a single step. Leave the field out, or queue a group of "
+    "steps instead: POST /api/v1/executions, or Execution.objects.submit in Python."
 )
 # Where a step runs, and which limits it counts towards.
 PLACE = ("pool", "resources")
@@ -48,7 +48,7 @@ REPEATS = uuid.UUID("6a1c9d0e-52c4-4a5c-9a55-3d1a3c1f4f0b")
 
 
 class JobRequest(NamedTuple):
-    """A request for a single job, with its plan line checked and frozen."""
+    """A request for a single job that has been checked, with the plan line that the job will run."""
 
     line: dict[str, Any]
     initiator: Initiator
@@ -106,8 +106,11 @@ class JobRequest(NamedTuple):
         )
 
     def skipped(self, twin: uuid.UUID, now: datetime) -> Activity:
-        """Build the activity of a skipped job: `twin`, a job with the same `dedup_key`, has not ended."""
-        why = f"Not queued: job {twin} with the deduplication key “{self.dedup_key}” has not ended."
+        """Build the activity of a job that is not queued because of `twin`.
+
+        The twin is a job with the same deduplication key that has not ended.
+        """
+        why = f"Not queued: job {twin}, with the same deduplication key (“{self.dedup_key}”), has not ended."
         details = {"twin": str(twin), "request": self.line.get("request")}
         return self.planned.ended(Activity.Status.SKIPPED, why, now=now, details=details)
 
@@ -115,7 +118,7 @@ class JobRequest(NamedTuple):
 def named(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of the request in which a job without a name is named after its step type.
 
-    A job without a step type comes from a template, which names it.
+    A job without a step type is made from a template, and gets the name of the template.
     """
     return {"name": request["step_type"], **request} if "step_type" in request else dict(request)
 
@@ -123,7 +126,7 @@ def named(request: Mapping[str, Any]) -> dict[str, Any]:
 def first_wrong(
     requests: Sequence[Mapping[str, Any]], *, initiator: Initiator, now: datetime
 ) -> tuple[int, ValidationError] | None:
-    """Return the index of the first job that cannot be queued, and why; None if all can be queued."""
+    """Return the index of the first job that cannot be queued, and the error; None if all can be queued."""
     for number, request in enumerate(requests):
         try:
             list(JobRequest.each([request], initiator=initiator, now=now))
@@ -133,12 +136,12 @@ def first_wrong(
 
 
 def names_keys(requests: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether any of these requests has a key that can match an existing job."""
+    """Return whether any of these requests has an idempotency key or a deduplication key."""
     return any(isinstance(request, Mapping) and not KEYS.isdisjoint(request) for request in requests)
 
 
 def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = None) -> dict[str, Any]:
-    """Check the step of a job and return its plan line, in which all values are filled in."""
+    """Check the step of a job, and return it as a plan line with all values filled in."""
     # The types are included because 1 and True are equal in Python.
     frame = tuple((name, type(value), value) for name, value in step.items() if name != "config")
     try:
@@ -166,13 +169,14 @@ def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = 
 
 @lru_cache(maxsize=256)
 def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
-    """Check the fields of a step except its config, and return them with the step's limit keys.
+    """Check all fields of a step except its config; return them together with the step's limit keys.
 
-    Results are cached, as thousands of similar jobs can be queued.
+    `frame` contains the name, type and value of each field. Results are cached, because thousands of similar
+    jobs can be queued.
     """
     data = {name: value for name, _, value in frame}
     if unknown := sorted(set(data) - set(Step.FIELDS)):
-        raise ValidationError(dict.fromkeys(unknown, "A job does not have this field."))
+        raise ValidationError(dict.fromkeys(unknown, "A job has no field with this name."))
     step = Step(**data)
     step.clean_fields(exclude=["schedule", "config"])
     step.clean_frame()
@@ -189,13 +193,16 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
 
 
 def check_own_steps(requests: Sequence[Any], may: permissions.May) -> None:
-    """Raise NotYours if the caller lacks a permission for steps that it wrote itself."""
+    """Raise NotYours if a request has a step of the caller's own for which the caller lacks a permission.
+
+    `may` says which permissions the caller has. Steps that use a template unchanged need no permission.
+    """
     if may is not permissions.anything:
         permissions.check_writer(_own_steps(requests), may)
 
 
 def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the steps that the caller wrote itself, without those that use a template unchanged."""
+    """Return the steps that the caller has written, leaving out those that use a template unchanged."""
     own = [each for each in requests if isinstance(each, Mapping) and _says_more(each)]
     templates = TaskTemplate.objects.needed_by(own)
     written = [
@@ -209,12 +216,12 @@ def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _says_more(request: Mapping[str, Any]) -> bool:
-    """Return whether a request is a step of its own, or sets config, pool or resources for a template."""
+    """Return whether a request uses no template, or sets the config, pool or resources in addition to one."""
     return "template" not in request or not {"config", *PLACE}.isdisjoint(request)
 
 
 def _says_the_same(request: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> bool:
-    """Return whether the request only repeats the pool and resources of its template."""
+    """Return whether a request sets only the pool and resources of its template, and to the same values."""
     template = templates.get(str(request.get("template")))
     if template is None or "config" in request:
         return False
@@ -234,15 +241,15 @@ def checked_group(
     on_failure: str,
     timeout_seconds: int | None,
 ) -> list[Step]:
-    """Check a group of jobs and return its steps with their indexes; report all errors together, by field."""
+    """Check a group of jobs, and return its steps with their indexes; report all errors at once, by field."""
     wrong: dict[str, str] = {}
     if not isinstance(name, str) or not 0 < len(name.strip()) <= 200:
-        wrong["name"] = "A group needs a name, which can be at most 200 characters long."
+        wrong["name"] = "A group needs a name of at most 200 characters."
     if mode not in get_args(Mode):
-        wrong["mode"] = f"“{mode}” is not a mode. Use one of: {', '.join(get_args(Mode))}."
+        wrong["mode"] = f"“{mode}” is not a valid mode. Use one of: {', '.join(get_args(Mode))}."
     if not isinstance(on_failure, str) or on_failure not in failure_policies:
         known = ", ".join(sorted(failure_policies))
-        wrong["on_failure"] = f"“{on_failure}” is not a policy. Use one of: {known}."
+        wrong["on_failure"] = f"“{on_failure}” is not a failure policy. Use one of: {known}."
     if not _is_timeout(timeout_seconds):
         wrong["timeout_seconds"] = f"Must be a whole number of seconds from 1 to {YEAR_SECONDS:,} (one year)."
     data: Any = steps
@@ -267,12 +274,14 @@ def _step(step: Any, number: int, mode: str) -> Any:
     if mode not in ("sequential", "parallel"):
         return data
     if "index" in step:
-        raise ValidationError({f"steps.{number}.index": "Leave the index out, or use the mode “steps”."})
+        raise ValidationError(
+            {f"steps.{number}.index": "Only the mode “steps” allows an index. Leave the index out."}
+        )
     return data | {"index": number if mode == "sequential" else 0}
 
 
 def complete(step: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the step of a single job, completed from its template; unchanged if it names no template."""
+    """Return the step of a single job, filled in from its template if it names one."""
     return _of_template(step, TaskTemplate.objects.needed_by([step])) if "template" in step else step
 
 

@@ -36,10 +36,11 @@ MOVE = f"""
 
 
 class Standing(NamedTuple):
-    """What decides whether an execution advances.
+    """The state of an execution's tasks, from which it is decided how the execution continues.
 
-    `is_live`: a task is queued or processing. `following`: the index of the first group with waiting tasks.
-    `last`: the last attempt of each step in the current group, by line, if no task is live.
+    `is_live`: whether a task is queued or processing. `following`: the index of the first group with waiting
+    tasks. `last`: if no task is queued or processing, the last attempt of each step in the current group, by
+    line.
     """
 
     is_live: bool
@@ -48,7 +49,10 @@ class Standing(NamedTuple):
 
 
 def advance(model: type[Execution], executions: Iterable[Execution], *, now: datetime) -> list[int]:
-    """Advance or end the locked executions whose group has ended; return the ids of newly queued tasks."""
+    """Start the next group of each execution whose group has ended, or end the execution.
+
+    The executions must be locked. Return the ids of the tasks that are now queued.
+    """
     running = [e for e in executions if e.status == model.Status.IN_PROGRESS]
     standings = _standings(running) if running else {}
     moving: list[Execution] = []
@@ -64,7 +68,7 @@ def advance(model: type[Execution], executions: Iterable[Execution], *, now: dat
 
 
 def _standings(executions: Sequence[Execution]) -> dict[int, Standing]:
-    """Return, by execution id, which tasks are left and, if none of them is live, how the group ended."""
+    """Return, by execution id, which tasks are left and, once the current group has ended, how it ended."""
     theirs, params = among("e.id", [e.pk for e in executions])
     tasks, _ = among("execution_id", [e.pk for e in executions])
     rows = fetch(
@@ -86,9 +90,10 @@ def _standings(executions: Sequence[Execution]) -> dict[int, Standing]:
 
 
 def _judge(execution: Execution, last: dict[int | None, failure.Last], waiting: int | None) -> bool:
-    """Decide where this execution continues after its finished group; return True if it ends.
+    """Decide how this execution continues after its current group has ended; return True if it ends.
 
-    `waiting` is the index of the first group that still has tasks.
+    `last` contains the last attempt of each step in the group. `waiting` is the index of the first group that
+    still has tasks.
     """
     if execution.cancel_requested_at is not None:
         if waiting is not None:
@@ -130,7 +135,7 @@ def _following(
 
 
 def _pass_kept(execution: Execution) -> None:
-    """Set `current_index` to the last group, even if a retry reused that group instead of running it."""
+    """Set `current_index` to the last group, even if a retry reused the steps of that group."""
     kept = [step["index"] for step in execution.plan["steps"] if step.get("reused")]
     execution.current_index = max([execution.current_index, *kept])
 
@@ -213,7 +218,7 @@ def _root_status(execution: Execution, warned: bool) -> str:
 
 
 def _warned(roots: Sequence[int]) -> set[int]:
-    """Return the ids of those root activities with a step whose last attempt failed or had warnings."""
+    """Return those roots of executions in which the last attempt of some step failed or had warnings."""
     theirs, params = among("a.parent_id", roots)
     troubled = [*Activity.FAILURES, Activity.Status.COMPLETE_WITH_WARNING]
     rows = fetch(
@@ -226,9 +231,9 @@ def _warned(roots: Sequence[int]) -> set[int]:
 
 
 def _settle_after(schedule_ids: set[int]) -> None:
-    """Settle occurrences of these schedules that were waiting until an execution ended.
+    """Decide which waiting occurrences of these schedules start, now that an execution has ended.
 
-    If this fails, the next tick of the scheduler does it.
+    If this fails, the next tick of the scheduler decides.
     """
     from execution.loops.invoker import invoke_soon
 

@@ -84,7 +84,7 @@ class ClaimedTask:
 
     @cached_property
     def step(self) -> dict[str, Any]:
-        """Return the plan line. A damaged line is returned empty: the step then fails, but not the worker."""
+        """Return the plan line; empty if the line is damaged, so that the step fails, but not the worker."""
         try:
             step = json.loads(self._step) if isinstance(self._step, str) else self._step
         except ValueError:
@@ -114,7 +114,7 @@ class ClaimedTask:
 
 @dataclass(frozen=True)
 class Finish:
-    """A claimed attempt and its outcome."""
+    """An attempt that a worker has claimed, with the outcome to record for it."""
 
     task: ClaimedTask
     outcome: Outcome
@@ -123,8 +123,8 @@ class Finish:
     def lost(cls, task: ClaimedTask, *, is_cancelled: bool, now: datetime) -> Finish:
         """Build the outcome of an attempt whose worker was lost.
 
-        The step type can decide how the attempt ended. Otherwise, the attempt counts as a crash, and the
-        `on_crash` of the step says whether it is retried.
+        The step type can decide how the attempt ended. If it does not, the attempt counts as a crash, and the
+        `on_crash` setting of the step decides whether the step is retried.
         """
         usual = cls.unfinished(task, "lost", "worker lost", now=now)
         kind = registry.step_types.get(task.work.step_type)
@@ -138,7 +138,7 @@ class Finish:
 
     @classmethod
     def unfinished(cls, task: ClaimedTask, reason: Reason, why: str, *, now: datetime) -> Finish:
-        """Build the outcome of an attempt whose step reported none: cancelled or failed, by `reason`."""
+        """Build the outcome of an attempt whose step did not report one: cancelled or failed, by `reason`."""
         is_cancel = reason == "cancel"
         began = task.claimed_at
         outcome = Outcome(
@@ -155,11 +155,11 @@ class Finish:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the attempt ends in the same way if a cancel was requested in the meantime."""
+        """Return whether the attempt ends in the same way even if a cancel was requested in the meantime."""
         return self.outcome.interrupted not in ("lost", "drain") and not self.outcome.again_at
 
     def next(self, now: datetime) -> retry.Next | None:
-        """Return what follows this attempt; None if its outcome is never retried."""
+        """Return what follows this attempt; None if an attempt with this outcome is never retried."""
         if self.outcome.status not in UNSUCCESSFUL or self.outcome.interrupted == "cancel":
             return None
         budget = retry.Budget.of(self.task.failures, self.task.crashes, self.task.step)

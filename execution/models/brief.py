@@ -40,7 +40,10 @@ def brief(line: Any) -> Any:
 
 
 def whole(line: Any) -> Any:
-    """Restore the values that a brief line leaves out. A damaged line, without a key, stays unchanged."""
+    """Return a stored plan line with the values that it leaves out.
+
+    A line without a key is damaged, and is returned unchanged.
+    """
     return {**UNSAID, **line} if _is_line(line) else line
 
 
@@ -63,7 +66,7 @@ def _each_line(plan: Any, change: Callable[[Any], Any]) -> Any:
 
 
 class LineField(models.JSONField):
-    """A plan line that is stored without the values in UNSAID; they are restored when it is read."""
+    """A plan line, stored without the values in UNSAID. Reading the field adds these values again."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return whole(super().from_db_value(value, expression, connection))
@@ -73,7 +76,7 @@ class LineField(models.JSONField):
 
 
 class PlanField(models.JSONField):
-    """A plan whose lines are stored without the values in UNSAID; they are restored when it is read."""
+    """A plan, stored without the values in UNSAID in its lines. Reading the field adds these values again."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return whole_plan(super().from_db_value(value, expression, connection))

@@ -13,9 +13,9 @@ SILENCE = timedelta(minutes=2)
 
 class ChoreQuerySet(models.QuerySet["Chore"]):
     def take(self, name: str, *, every: timedelta, now: datetime) -> bool:
-        """Take this chore if it is due; return whether the caller should do it now.
+        """Take this chore if it is due; return whether the caller should do the chore now.
 
-        Once per interval `every`, one call among all processes returns True.
+        In each interval `every`, only one call returns True, whichever process makes it.
         """
         self.get_or_create(name=name)
         due = Q(last_run_at=None) | Q(last_run_at__lte=now - every)
@@ -24,8 +24,8 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
     def tick(self, *, outage: timedelta, now: datetime) -> datetime:
         """Record a tick; return since when schedulers have ticked without a gap longer than `outage`.
 
-        If the last tick is more than `outage` in the future, the clock was set back, which counts as a gap as
-        well.
+        If the last tick is more than `outage` in the future, the clock was set back. This also counts as a
+        gap.
         """
         times = (now, now - outage, now + outage)
         at, long_ago, ahead = (connection.ops.adapt_datetimefield_value(time) for time in times)
@@ -50,7 +50,7 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
 
 
 class Chore(models.Model):
-    """Recurring work that one process does for all processes, with the time when it was last done."""
+    """Recurring work that one process does on behalf of all, with the time at which it was last done."""
 
     name = models.CharField(max_length=40, primary_key=True)
     last_run_at = models.DateTimeField(null=True)

@@ -21,7 +21,7 @@ from .start import Start
 
 
 class Execution(models.Model):
-    """One run of a plan, frozen at its start."""
+    """One run of a plan. The plan is fixed when the execution starts."""
 
     class Status(models.TextChoices):
         IN_PROGRESS = "in_progress"
@@ -58,7 +58,7 @@ class Execution(models.Model):
     deadline_at = models.DateTimeField(null=True, blank=True)
     late_noticed_at = models.DateTimeField(null=True, blank=True)
     last_result = models.JSONField(
-        null=True, blank=True, help_text="The schedule's last result when this execution started."
+        null=True, blank=True, help_text="The last result of the schedule at the time this execution started."
     )
     error = models.TextField(blank=True)
     started_at = models.DateTimeField()
@@ -107,7 +107,7 @@ class Execution(models.Model):
 
     @property
     def state(self) -> str:
-        """Return the status that people see, which can also be “cancelling”."""
+        """Return the status, or “cancelling” while the execution is being cancelled."""
         return "cancelling" if self.is_cancelling else self.status
 
     @property
@@ -130,7 +130,7 @@ class Execution(models.Model):
         return before, same.filter(pk__gt=self.pk).order_by("pk").first()
 
     def time_out(self, *, now: datetime) -> bool:
-        """Stop the execution as a cancel does, but count it as failed; return False if it had ended."""
+        """Stop the execution like a cancel, but count it as failed; return False if it had already ended."""
         return self.cancel(
             initiator=Initiator.system("timeout"), now=now, reason=self._timeout_words(), timed_out=True
         )
@@ -171,7 +171,10 @@ class Execution(models.Model):
         return True
 
     def clean_up(self, *, is_failure: bool = False) -> list[int]:
-        """Return the numbers of the plan lines that still run after a cancel; none if the plan is damaged."""
+        """Return the numbers of the plan lines that still run after a cancel or, if `is_failure`, a timeout.
+
+        Return an empty list if the plan is damaged.
+        """
         try:
             return failure.clean_up(self.plan["steps"], is_failure=is_failure)
         except (AttributeError, KeyError, TypeError):
@@ -185,7 +188,7 @@ class Execution(models.Model):
     def terminate(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
         """End the execution immediately, without clean-up; return False if it had already ended.
 
-        The rows of its tasks are deleted, so that workers that still run them write nothing more.
+        The rows of its tasks are deleted, so that workers that still run these tasks can store nothing more.
         """
         from .task import WorkerTask
 
@@ -212,10 +215,10 @@ class Execution(models.Model):
     def retry(
         self, *, initiator: Initiator, now: datetime, whole: bool = False, key: str = "", overlap: str = ""
     ) -> Execution | None:
-        """Start a new execution of the steps that did not succeed or, if `whole`, of all steps.
+        """Start a new execution that repeats the steps that did not succeed or, if `whole`, all steps.
 
-        Return None if the new execution has to wait for its turn. A request with the same `key` starts no
-        second one.
+        Return None if the new execution has to wait until another one ends. A repeated request with the same
+        `key` does not start another execution.
         """
         from execution.loops.manual_runs import trigger
 
@@ -239,9 +242,9 @@ class Execution(models.Model):
     def _retry_group(
         self, start: Start, *, initiator: Initiator, now: datetime, whole: bool, key: str
     ) -> Execution:
-        """Retry a group of jobs; if `key` was used before, return the execution that it started then.
+        """Retry a group of jobs; if `key` was used before, return the execution that was started then.
 
-        The key is stored in the activity of the request: without a schedule, there is no occurrence to store
+        The key is stored in the activity of the request, because a group has no occurrence in which to store
         it.
         """
         with transaction.atomic():
@@ -266,7 +269,7 @@ class Execution(models.Model):
         try:
             start = Start.again(self, initiator=initiator, last=kept)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise Refused(f"“{self}” cannot be run again, because its plan cannot be read.") from error
+            raise Refused(f"“{self}” cannot be run again, because its stored plan cannot be read.") from error
         if all("reused" in line or line["run_if"] == "failure" for line in start.lines):
             raise Refused(f"All steps of “{self}” succeeded. To repeat them, run the whole execution again.")
         return start
@@ -281,7 +284,7 @@ class Execution(models.Model):
 
 
 def _may_be_kept(activity: Activity) -> bool:
-    """Return whether a retry can keep this step: it succeeded, found nothing to do, or was kept before."""
+    """Return whether a retry can reuse this step: it succeeded, found nothing to do, or was reused itself."""
     was_kept = "reused" in (activity.details or {})
     found_nothing = activity.status == Activity.Status.SKIPPED and activity.executed_at is not None
     return was_kept or activity.status in failure.SUCCEEDED or found_nothing

@@ -72,7 +72,7 @@ class Accounted(NamedTuple):
 
     @property
     def result(self) -> Any:
-        """Return the result of the last step; if several steps come last, their results by name."""
+        """Return the result of the last step or, if several steps come last, their results by name."""
         found = list(self.results.values())
         return found[0] if len(found) == 1 else self.results or None
 
@@ -97,7 +97,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         )
 
     def stuck(self) -> ExecutionQuerySet:
-        """Select executions in progress that nothing would advance: no task is queued or processing."""
+        """Select running executions that nothing would advance: they have no queued or processing tasks."""
         from .task import WorkerTask
 
         live = WorkerTask.objects.live().filter(execution=OuterRef("pk"))
@@ -109,7 +109,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.filter(Exists(succeeded), status=self.model.Status.FAILED)
 
     def overtime(self, now: datetime) -> ExecutionQuerySet:
-        """Select executions that have run longer than allowed and have not been asked to stop yet."""
+        """Select executions that have passed their timeout and have not been asked to stop yet."""
         return self.in_progress().filter(timeout_at__lte=now, cancel_requested_at=None)
 
     def late(self, now: datetime) -> ExecutionQuerySet:
@@ -120,7 +120,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.in_progress().filter(deadline_at__lte=now, late_noticed_at=None)
 
     def with_progress(self) -> ExecutionQuerySet:
-        """Annotate `groups`, `groups_reached` and `has_successes` from an index, without reading plans."""
+        """Annotate executions with `groups`, `groups_reached` and `has_successes`, without reading plans."""
         parts = Activity.objects.filter(parent=OuterRef("activity")).order_by().values("parent")
         reached = parts.filter(step_index__lte=OuterRef("current_index"))
         counted = Count("step_index", distinct=True)
@@ -144,7 +144,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         ]
 
     def start(self, starts: Sequence[Start], *, now: datetime) -> list[int]:
-        """Insert executions, root activities, all tasks and their activities, in a handful of statements.
+        """Insert executions with their tasks and activities, in a handful of statements.
 
         Return the ids of the executions in the order of `starts`.
         """
@@ -180,7 +180,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         timeout_seconds: int | None = None,
         may: permissions.May = permissions.anything,
     ) -> Execution:
-        """Start a group of jobs, to run one after the other, side by side, or ordered by their indexes."""
+        """Start a group of jobs, which run one after the other, side by side, or ordered by their indexes."""
         check_own_steps(steps, may)
         checked = checked_group(
             name, steps, mode=mode, on_failure=on_failure, timeout_seconds=timeout_seconds
@@ -198,9 +198,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.get(pk=pk)
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[int]:
-        """Advance or end the locked executions whose group has ended.
+        """Start the next group of each execution whose group has ended, or end the execution.
 
-        Return the ids of the tasks that are now queued. A caller that does not claim them must wake workers.
+        The executions must be locked. Return the ids of the tasks that are now queued. A caller that does not
+        claim these tasks must wake the workers.
         """
         return advance(self.model, executions, now=now)
 
@@ -215,7 +216,10 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return len(late)
 
     def account(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Accounted]:
-        """Mark ended executions as accounted, once each; return them in the order in which they ended."""
+        """Mark ended executions as counted by their schedules; return those that were not marked before.
+
+        They are returned in the order in which they ended.
+        """
         theirs, params = among("e.schedule_id", schedule_ids)
         rows = fetch(
             "SELECT e.id, e.schedule_id, e.status, e.error, a.target_name, a.result "
@@ -237,9 +241,9 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return list(ended.values())
 
     def around(self, schedule_ids: Sequence[int], *, now: datetime) -> list[Around]:
-        """Return these schedules' running executions, and all executions that ended after `now`.
+        """Return the running executions of these schedules, and all executions that ended after `now`.
 
-        The latter can belong to other schedules; the caller ignores those.
+        Those that ended can belong to other schedules, which the caller must ignore.
         """
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
@@ -258,7 +262,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def recover(self, *, now: datetime) -> int:
         """Advance or end stuck executions; return how many there were.
 
-        How their steps ended is read from the activities, as the tasks are gone.
+        How the steps of these executions ended is read from the activities, because the tasks are gone.
         """
         stuck = list(self.stuck().values_list("pk", flat=True)[:RECOVERED_PER_PASS])
         for pk in stuck:
@@ -275,7 +279,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
     def prune(self, *, before: datetime, limit: int) -> int:
         """Delete up to `limit` executions that ended before this time, with their activities and output.
 
-        Executions that are not accounted for yet are kept. Return how many were deleted.
+        Executions that their schedule has not counted yet are kept. Return how many were deleted.
         """
         old = list(
             self.filter(Q(accounted_at__isnull=False) | Q(schedule=None), finished_at__lt=before)

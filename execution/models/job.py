@@ -23,7 +23,7 @@ MAY_BE_RETRIED = (
 
 @dataclass(frozen=True)
 class Job:
-    """A single job, found by its permanent key: its task while it is in the queue, and its last activity."""
+    """A single job, found by its permanent key: its last activity and, until the job ends, its task."""
 
     key: uuid.UUID
     task: WorkerTask | None
@@ -51,20 +51,20 @@ class Job:
         return True
 
     def retry(self, *, initiator: Initiator, now: datetime) -> WorkerTask:
-        """Queue one more attempt of a job that failed or was cancelled, with its full number of retries."""
+        """Queue another attempt of a job that failed or was cancelled, with its full number of retries."""
         last = self.activity
         if not last.is_final:
-            raise Refused(f"“{last.target_name}” has not ended: it cannot be retried yet.")
+            raise Refused(f"“{last.target_name}” has not ended yet, so it cannot be retried.")
         if last.status not in MAY_BE_RETRIED:
             raise Refused(f"“{last.target_name}” did not fail: there is nothing to retry.")
         step = (last.details or {}).get("step")
         if step is None:
-            raise Refused(f"“{last.target_name}” belongs to an execution: retry the execution instead.")
+            raise Refused(f"“{last.target_name}” is part of an execution. Retry the execution instead.")
         kind = step_types.get(step.get("step_type", ""))
         if kind is not None and not kind.is_offered:
             raise Refused(
-                f"“{last.target_name}” cannot be retried here: it was not started by a person, and what "
-                "started it decides about retries."
+                f"“{last.target_name}” cannot be retried here, because it was started by a workflow. The "
+                "workflow decides whether to retry it."
             )
         try:
             with transaction.atomic():

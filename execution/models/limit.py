@@ -23,20 +23,23 @@ from text.clean import clean_text
 
 from .worker import Worker
 
-BUSY = "The queue is too busy at the moment. Try again."
+BUSY = "Limits cannot be changed now because the queue is too busy. Try again in a few seconds."
 PATIENCE_MILLISECONDS = 2_000
 LOCK_TIMEOUT, DEADLOCK = "55P03", "40P01"
 
 
 class LimitQuerySet(models.QuerySet["Limit"]):
     def define(self, key: str, size: Any, *, initiator: Initiator, now: datetime, note: str = "") -> Limit:
-        """Create a limit. Tasks that run already count towards it. Nothing is saved if a value is invalid."""
+        """Create a limit. Tasks that are already running count towards it.
+
+        If a value is invalid, nothing is saved.
+        """
         limit = Limit(key=(key or "").strip(), size=size, note=note)
         limit.check_definition()
         with queue_at_rest():
             if self.filter(pk=limit.key).exists():
                 raise ValidationError(
-                    {"key": "A limit with this key already exists: change its size instead."}
+                    {"key": "A limit with this key already exists. Change the size of that limit instead."}
                 )
             limit.save(force_insert=True)
             _mark(limit.key)
@@ -46,7 +49,7 @@ class LimitQuerySet(models.QuerySet["Limit"]):
     def put(
         self, key: str, size: Any, *, initiator: Initiator, now: datetime, note: str | None = None
     ) -> Limit:
-        """Create a limit, or change its size if it exists. Without a note, the stored note is kept."""
+        """Create a limit, or change the size of an existing one. If `note` is None, a stored note is kept."""
         limit = self.filter(pk=clean_text(key.strip())).first()
         if limit is None:
             return self.define(key, size, initiator=initiator, now=now, note=note or "")
@@ -57,9 +60,9 @@ class LimitQuerySet(models.QuerySet["Limit"]):
     def room(self, *, limit_keys: str, pool: str, apart_from: UUID | None = None) -> bool:
         """Return whether one more task with these keys can run. The answer holds until the transaction ends.
 
-        A reservation takes up a place only while its request runs, so a waiting one does not keep others from
-        a seat. The reservation `apart_from` is not counted. A pool without a limit has as many seats as its
-        workers.
+        A reservation takes up room only while its request runs, so a waiting reservation does not keep other
+        work from a seat. The reservation `apart_from` is not counted. A pool without a limit has as many
+        seats as its workers have together.
         """
         sizes = self.lock_sizes(limit_keys.split(SEPARATOR))
         seats = {} if f"pool:{pool}" in sizes else {pool: self._seats(pool)}
@@ -74,13 +77,13 @@ class LimitQuerySet(models.QuerySet["Limit"]):
     def lock_sizes(self, keys: Iterable[str]) -> dict[str, int]:
         """Lock the existing limits with these keys, and return their sizes by key.
 
-        Only one transaction at a time can thus count the tasks of a limit. Count them in a later statement,
-        which sees everything that was committed before the lock.
+        The lock ensures that only one transaction at a time counts the tasks of a limit. Count the tasks in a
+        later statement, which sees everything that was committed before the lock was granted.
         """
         return dialect().lock_limits(set(keys))
 
     def _seats(self, pool: str) -> int:
-        """Count the seats of a pool without a limit; lock the pool's reservation in place of a limit."""
+        """Count the seats of a pool that has no limit; lock the pool's reservation in place of a limit."""
         dialect().lock_reservations([pool])
         return Worker.objects.seats_of(pool)
 
@@ -92,7 +95,8 @@ class Limit(models.Model):
 
     key = models.CharField(max_length=100, primary_key=True)
     size = models.PositiveIntegerField(
-        validators=[MaxValueValidator(100_000)], help_text="If 0, no task with this key starts."
+        validators=[MaxValueValidator(100_000)],
+        help_text="How many tasks with this key can run at once. If 0, no tasks with this key start.",
     )
     note = models.CharField(max_length=200, blank=True)
 
@@ -108,9 +112,9 @@ class Limit(models.Model):
         return {name: getattr(self, name) for name in self.EDITABLE}
 
     def edit(self, *, changes: Mapping[str, Any], initiator: Initiator, now: datetime) -> bool:
-        """Change the limit. Running tasks continue, even if a smaller size allows fewer of them.
+        """Change the limit. Running tasks continue, even if the new size allows fewer of them.
 
-        Return False if no value differs, in which case nothing is saved or recorded.
+        Return False if no value differs. In that case, nothing is saved or recorded.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -129,7 +133,7 @@ class Limit(models.Model):
         return True
 
     def remove(self, *, initiator: Initiator, now: datetime) -> None:
-        """Delete the limit. Tasks that waited for it can start immediately, unless another limit is full."""
+        """Delete the limit. Tasks that waited because of it can start, unless another limit is full."""
         with queue_at_rest():
             details = self._take().definition()
             Activity.objects.record("delete", self, initiator=initiator, now=now, details=details)
@@ -160,11 +164,11 @@ class Limit(models.Model):
 def queue_at_rest() -> Iterator[None]:
     """Run the block in a transaction while no other transaction can queue, claim or end tasks.
 
-    The block can thus set `is_limited` on all tasks with a key without missing any. Raise Refused if the
-    queue does not come to rest soon.
+    The block can therefore set `is_limited` on all tasks with a key without missing any. Raise Refused if
+    other transactions do not release the queue soon.
 
-    The lock also waits for transactions that hold rows which they are about to write. As in claims, the queue
-    is locked before any limit, so that there are no deadlocks.
+    The lock also waits for transactions that have locked rows and are about to write them. The queue is
+    locked before any limit, as in claims, so that there are no deadlocks.
     """
     try:
         with transaction.atomic():

@@ -66,17 +66,17 @@ class Planned(NamedTuple):
         )
 
     def ended(self, status: str, message: str, *, now: datetime, **fields: Any) -> Activity:
-        """Build the activity of a line that does not have to run."""
+        """Build the activity of a plan line that does not have to run."""
         own = dict(zip(ACTIVITY_FIELDS, self.activity, strict=True))
         own["parent_id"] = own.pop("parent")
         return Activity(**own, status=status, message=message, created_at=now, finished_at=now, **fields)
 
 
 def add(planned: Iterable[Planned], *, now: datetime) -> None:
-    """Add tasks and the activities of their first attempts, all or nothing, and wake the workers.
+    """Add tasks and the activities of their first attempts, all or none, and wake the workers.
 
-    While PostgreSQL writes one batch, the next is built. On SQLite, all tasks are built before the first is
-    written, so that the only write lock is held only briefly.
+    While PostgreSQL writes one batch of tasks, the next batch is built. On SQLite, all tasks are built before
+    the first one is written, so that the database's single write lock is held only briefly.
     """
     every = iter(planned if connection.vendor == "postgresql" else list(planned))
     some = list(islice(every, AT_ONCE))
@@ -91,12 +91,12 @@ def add(planned: Iterable[Planned], *, now: datetime) -> None:
 
 
 def new_key() -> UUID:
-    """Return a UUID of version 7, so that keys made at the same time are close together in an index."""
+    """Return a UUID of version 7, so that keys made at about the same time are close together in an index."""
     milliseconds, random = time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big")
     return UUID(int=milliseconds << 80 | 7 << 76 | (random >> 68) << 64 | 2 << 62 | random & (1 << 62) - 1)
 
 
 def up_to_date(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line with the values that it lacks if it was planned by an older version of JIM."""
+    """Return the plan line with default values for fields that an older version of JIM did not store."""
     told: dict[str, Any] = Step().as_json() | whole(line)
     return told if "limit_keys" in told else told | {"limit_keys": limit_keys(told)}

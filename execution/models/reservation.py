@@ -43,8 +43,11 @@ _FIRST_OF_SET = (
 )
 
 
+UNSTARTED = "the seat was released, or its lease ended, before the step could start; send the request again"
+
+
 class Lost(Exception):
-    """The request no longer holds its seat: the lease ended or the seat was released."""
+    """The direct request no longer holds its seat: its lease ended, or the seat was released."""
 
 
 class ReservationQuerySet(models.QuerySet["Reservation"]):
@@ -65,8 +68,8 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
     ) -> Reservation | None:
         """Reserve the next free seat of the line's pool for a direct request.
 
-        Return None if another request has reserved it, or if a queued task goes first. `then` is called with
-        the reservation, in the same transaction.
+        Return None if another request has reserved this seat, or if a queued task must start first. `then` is
+        called with the new reservation, in the same transaction.
         """
         reservation = self._reserve(line, holder, now, then)
         if reservation is None and self.filter(pool=line["pool"]).expire(now):
@@ -76,8 +79,8 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
     def in_the_way(self, pool: str, *, now: datetime) -> Reservation | None:
         """Return the reservation that prevents a new one in this pool; None if there is none.
 
-        This is the live reservation while its lease is valid, or the last released one while a queued task
-        must start before the next reservation.
+        This is the live reservation, if its lease is valid. If no reservation is live, it is the last
+        released one, for as long as a queued task must start before the next reservation.
         """
         rows = list(self.filter(pool=pool).order_by("-released_at"))
         for live in (each for each in rows if each.released_at is None):
@@ -85,14 +88,14 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return rows[0] if rows and rows[0].lets_pass(now) else None
 
     def expire(self, now: datetime) -> int:
-        """Free the seats of reservations whose lease has ended; return their number."""
+        """Release the seats of reservations whose lease has ended; return how many were released."""
         return sum(reservation.lapse(now) for reservation in self.lapsed(now))
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` reservations that were released before this time; return their number.
+        """Delete up to `limit` reservations that were released before this time; return how many there were.
 
-        The time must be more than one lease ago: until then, the last reservation of a pool can still let a
-        task go first.
+        The time must be more than one lease ago: until then, the last reservation of a pool can still require
+        that a queued task starts before the next reservation.
         """
         old = self.filter(released_at__lt=before).values_list("pk", flat=True)[:limit]
         return self.filter(pk__in=list(old)).delete()[0]
@@ -100,9 +103,9 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
     def _reserve(
         self, line: Mapping[str, Any], holder: str, now: datetime, then: Callable[[Reservation], object]
     ) -> Reservation | None:
-        """Insert a reservation in a transaction of its own, as it only works once others can see it.
+        """Insert a reservation in a transaction of its own, because it works only once others can see it.
 
-        Return None if another request has reserved the seat, or if a queued task goes first.
+        Return None if another request has reserved the seat, or if a queued task must start first.
         """
         with transaction.atomic(durable=True):
             reservation = self._insert(line, holder, now)
@@ -125,10 +128,10 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return made if insert_each(Reservation, fields, [row], unless_known=True, returning="id") else None
 
     def _is_its_turn(self, reservation: Reservation, now: datetime) -> bool:
-        """Return whether the reservation may have the seat. If a queued task goes first, delete it.
+        """Return whether this reservation may have the seat; delete it if a queued task must start first.
 
-        Call this after the insert: while this reservation is live, no other reservation of the pool can
-        become live and be released. Older released reservations of the pool are deleted, except for the last.
+        Call this after the insert: while this reservation is live, the pool cannot get another live one.
+        Older released reservations of the pool are deleted, except for the last.
         """
         others = self.filter(pool=reservation.pool).exclude(pk=reservation.pk)
         released = list(others.order_by("-released_at"))
@@ -141,20 +144,23 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
 
 
 class Reservation(models.Model):
-    """The next free seat of a pool, kept for a direct request. The seat counts as taken until its release."""
+    """The next free seat of a pool, kept for a direct request. It counts as taken until it is released."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     pool = models.CharField(max_length=40)
     limit_keys = models.CharField(max_length=1_200, blank=True)
-    holder = models.CharField(max_length=255, help_text="The host and process that renew its lease.")
+    holder = models.CharField(
+        max_length=255,
+        help_text="The host and the id of the process that made the direct request and renews the lease.",
+    )
     activity = models.ForeignKey(Activity, models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField()
-    taken_at = models.DateTimeField(null=True, help_text="When its request started to run.")
+    taken_at = models.DateTimeField(null=True, help_text="When the direct request got its seat.")
     lease_until = models.DateTimeField()
     released_at = models.DateTimeField(null=True)
     passes_first = models.BigIntegerField(
         null=True,
-        help_text="The queued task that must start before another direct request can reserve a seat here.",
+        help_text="The id of the queued task that must start before the next direct request in this pool.",
     )
 
     objects = ReservationQuerySet.as_manager()
@@ -178,7 +184,7 @@ class Reservation(models.Model):
 
     @property
     def limits(self) -> list[str]:
-        """Return the keys of the limits that the reservation counts towards."""
+        """Return the limit keys of the direct request."""
         return self.limit_keys.split(SEPARATOR) if self.limit_keys else []
 
     def take(
@@ -191,9 +197,9 @@ class Reservation(models.Model):
     ) -> bool:
         """Start the direct request in its seat, with an activity that only this reservation may write to.
 
-        Return False if no seat is free. Raise Lost if the reservation has been released. As locking the
-        limits can take long, the time to record is read from `clock` afterwards; without a `clock`, `now` is
-        recorded.
+        Return False if no seat is free. Raise Lost if the reservation has been released. Locking the limits
+        can take long, so the start time is read from `clock` after that; without a `clock`, the start time is
+        `now`.
         """
         with transaction.atomic(savepoint=False):
             if not self.sees_room():
@@ -208,7 +214,7 @@ class Reservation(models.Model):
             )
             taken = self._if_live().filter(taken_at=None)
             if not taken.update(taken_at=now, lease_until=now + lease(), activity=self.activity_id):
-                raise Lost
+                raise Lost(UNSTARTED)
         self.taken_at = now
         return True
 
@@ -221,7 +227,7 @@ class Reservation(models.Model):
         return self._if_live().update(lease_until=now + lease()) == 1
 
     def finish(self, ending: Ending, *, now: datetime) -> bool:
-        """Record how the request ended, and release the seat; return False if the seat was lost before."""
+        """Record how the request ended, and release the seat; return False if it had been released before."""
         with transaction.atomic():
             is_own = self._release(self._if_live(), now)
             if is_own:
@@ -229,9 +235,10 @@ class Reservation(models.Model):
         return is_own
 
     def release(self, now: datetime, *, why: str = "cancelled") -> bool:
-        """Release the seat; return False if it was released before.
+        """Release the seat; return False if it had been released before.
 
-        A request that runs in the seat counts as cancelled, and notices this at its next heartbeat.
+        If a request is running in the seat, the request counts as cancelled. Its process learns this at the
+        next heartbeat.
         """
         with transaction.atomic():
             is_own = self._release(self._if_live(), now)
@@ -240,9 +247,11 @@ class Reservation(models.Model):
         return is_own
 
     def free(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
-        """Release the seat on behalf of this initiator; return False if it was released before."""
+        """Release the seat on behalf of `initiator`; return False if it had been released before."""
         with transaction.atomic():
-            is_freed = self.release(now, why=f"Its seat was released by {initiator.name}.")
+            is_freed = self.release(
+                now, why=f"The seat of this direct request was released by {initiator.name}."
+            )
             if is_freed:
                 Activity.objects.record("release", self, initiator=initiator, now=now, message=reason)
         return is_freed
@@ -250,7 +259,7 @@ class Reservation(models.Model):
     def lapse(self, now: datetime) -> bool:
         """Release the seat if its lease has ended; return whether it was released.
 
-        The step that ran in the seat counts as failed.
+        A step that was running in the seat counts as failed.
         """
         with transaction.atomic():
             is_over = self._release(self._if_live().filter(lease_until__lt=now), now)
@@ -259,14 +268,14 @@ class Reservation(models.Model):
         return is_over
 
     def lets_pass(self, now: datetime) -> bool:
-        """Return whether a queued task must still go before the next reservation, for one lease at most."""
+        """Return whether a queued task must start before the next reservation, for at most one lease."""
         if self.passes_first is None or self.released_at is None or now >= self.released_at + lease():
             return False
         ready = "SELECT 1 FROM execution_workertask WHERE id = %s AND status = 'queued' AND NOT is_delayed"
         return bool(fetch(ready, [self.passes_first]))
 
     def _if_live(self) -> ReservationQuerySet:
-        """Select this reservation only while it is live, so that a write cannot change a released one."""
+        """Return a query for this reservation that finds nothing once the reservation has been released."""
         return Reservation.objects.live().filter(pk=self.pk)
 
     def _release(self, held: ReservationQuerySet, now: datetime) -> bool:
@@ -282,7 +291,10 @@ class Reservation(models.Model):
 
 
 def _first_of(pool: str) -> int | None:
-    """Return the id of the pool's next ready task; None without any. Indexes make this fast in any queue."""
+    """Return the id of the next ready task in the pool; None if there is none.
+
+    Indexes make this fast, however long the queue is.
+    """
     if not fetch(f"{_IS_ANY_READY} LIMIT 1", [pool] * 2):
         return None
     limited = (

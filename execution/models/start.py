@@ -88,7 +88,7 @@ class Start:
 
     @classmethod
     def again(cls, before: Execution, *, initiator: Initiator, last: Collection[Activity]) -> Start:
-        """Plan to repeat an execution. Steps whose successful activity is in `last` can be reused."""
+        """Plan the repetition of an execution. Steps whose successful activity is in `last` can be reused."""
         kept = {activity.line: activity for activity in last if activity.line is not None}
         lines = [up_to_date(line) for line in before.plan["steps"]]
         known = reusable(lines, kept)
@@ -167,7 +167,7 @@ class Start:
     def first(self) -> int:
         """Return the index of the first group to run.
 
-        Groups in which all steps are reused, or only run after a failure, are passed over.
+        Groups in which all steps are reused or run only after a failure are passed over.
         """
         first: int = min(
             line["index"]
@@ -177,7 +177,7 @@ class Start:
         return first
 
     def note(self, now: datetime) -> None:
-        """Add to each line what is needed to replace its placeholders."""
+        """Add to each line what is needed to replace the line's placeholders."""
         last_result = self.schedule and self.schedule.last_result
         has_last = last_result is not None
         note(self.lines, zone=self.zone, has_last=has_last, event=self.event, now=now)
@@ -187,7 +187,7 @@ class Start:
         return self.schedule.zone if self.schedule else zone_of("UTC")
 
     def planned(self, execution_id: int, root_id: int) -> Iterator[Planned]:
-        """Yield all tasks: those of the first group are queued, the others wait for the group before them."""
+        """Yield all tasks: the first group's as queued, the others as waiting for the group before them."""
         for line in self.lines:
             if not self._is_over(line):
                 status = "queued" if line["index"] == self.first else "waiting"
@@ -205,7 +205,7 @@ class Start:
             if before is None:
                 yield planned.ended(Activity.Status.SKIPPED, NOTHING_FAILED, now=now)
             else:
-                kept = f"Not run again: it succeeded in execution {self.retry_of}."
+                kept = f"Not run again: the outcome of this step in execution {self.retry_of} is reused."
                 details = {"reused": before.pk}
                 yield planned.ended(before.status, kept, now=now, result=before.result, details=details)
 

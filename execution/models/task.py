@@ -22,7 +22,7 @@ MOST_PRIORITY = 1_000
 
 
 class WorkerTask(models.Model):
-    """The row of one step or job in the queue. Retries use the same row, which is deleted at the end."""
+    """The row of one step or job in the queue. Retries use the same row; it is deleted when the task ends."""
 
     class Status(models.TextChoices):
         WAITING = "waiting"
@@ -39,7 +39,7 @@ class WorkerTask(models.Model):
     line = models.PositiveIntegerField()
     step_index = models.PositiveIntegerField()
     name = models.CharField(max_length=200)
-    step = LineField(help_text="The plan line, frozen.")
+    step = LineField(help_text="The step as it was when the execution started or the job was queued.")
     pool = models.CharField(max_length=40)
     isolation = models.CharField(max_length=8)
     priority = models.IntegerField(default=0)
@@ -47,20 +47,24 @@ class WorkerTask(models.Model):
     limit_keys = models.CharField(
         max_length=1_200,
         blank=True,
-        help_text="The limits that it counts towards while it runs, one key per line.",
+        help_text="The keys of the limits that the task counts towards while it runs, one key per line.",
     )
-    is_limited = models.BooleanField(default=False, help_text="One of its keys has a limit.")
+    is_limited = models.BooleanField(
+        default=False, help_text="Whether a limit exists for at least one of the limit keys of the task."
+    )
     dedup_key = models.CharField(
         max_length=200,
         blank=True,
-        help_text="While this job is in the queue, no other with the same key is added.",
+        help_text="While this job is in the queue, no other job with the same key is queued.",
     )
     status = models.CharField(max_length=10, choices=Status.choices)
     attempt = models.PositiveIntegerField(default=1)
     failures = models.PositiveIntegerField(default=0)
     crashes = models.PositiveIntegerField(default=0)
     available_at = models.DateTimeField()
-    is_delayed = models.BooleanField(default=False, help_text="Not ready before `available_at`.")
+    is_delayed = models.BooleanField(
+        default=False, help_text="Whether the task must not start before `available_at`."
+    )
     worker = models.ForeignKey(
         Worker,
         models.PROTECT,
@@ -73,7 +77,9 @@ class WorkerTask(models.Model):
     )
     claimed_at = models.DateTimeField(null=True, blank=True)
     begun_at = models.DateTimeField(
-        null=True, blank=True, help_text="When an attempt that postponed itself began."
+        null=True,
+        blank=True,
+        help_text="When the step began, if it has postponed itself since then.",
     )
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
@@ -126,7 +132,7 @@ class WorkerTask(models.Model):
 
     @property
     def state(self) -> str:
-        """Return the status that people see, which can also be “cancelling”."""
+        """Return the status, or “cancelling” once a cancellation was requested."""
         return "cancelling" if self.cancel_requested_at else self.status
 
     def prioritise(self, priority: int, *, initiator: Initiator, now: datetime) -> bool:
@@ -138,16 +144,18 @@ class WorkerTask(models.Model):
         return self._change({"priority": priority}, f"Priority set to {priority}.", initiator, now)
 
     def move_to_front(self, *, initiator: Initiator, now: datetime) -> bool:
-        return self._change({"position": position_before_all(now)}, "Moved to the front.", initiator, now)
+        told = "Moved ahead of all other tasks with the same pool and priority."
+        return self._change({"position": position_before_all(now)}, told, initiator, now)
 
     def move_to_back(self, *, initiator: Initiator, now: datetime) -> bool:
-        return self._change({"position": -position_before_all(now)}, "Moved to the back.", initiator, now)
+        told = "Moved behind all other tasks with the same pool and priority."
+        return self._change({"position": -position_before_all(now)}, told, initiator, now)
 
     def hasten(self, *, initiator: Initiator, now: datetime) -> bool:
-        """Let a delayed job or a retry start now; return False if the task is not waiting for a time."""
+        """Let a delayed job or retry start now; return False if the task is not delayed."""
         return self._change(
             {"is_delayed": False, "available_at": now},
-            "No longer waits for its start time.",
+            "The delay was removed, so the task can start now.",
             initiator,
             now,
             status=self.Status.QUEUED,

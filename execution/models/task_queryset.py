@@ -48,7 +48,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.exclude(status=self.model.Status.WAITING)
 
     def served_by(self, pools: Sequence[str]) -> WorkerTaskQuerySet:
-        """Select the tasks that a worker of these pools serves; a worker without pools serves all tasks."""
+        """Select the tasks that a worker with these pools serves; a worker without pools serves all tasks."""
         return self.filter(pool__in=pools) if pools else self
 
     def unserved(self, workers: Sequence[Sequence[str]]) -> WorkerTaskQuerySet:
@@ -62,7 +62,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def is_claimable(self, *, pools: Sequence[str], now: datetime) -> bool:
-        """Return whether a worker of these pools could claim a task now, as limits and reservations allow."""
+        """Return whether limits and reservations allow a worker with these pools to claim a task now."""
         ready = self.queued().served_by(pools)
         reserved = Reservation.objects.filter(released_at=None).values("pool")
         unlimited = ready.filter(is_delayed=False, is_limited=False).exclude(pool__in=reserved)
@@ -86,11 +86,11 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         now: datetime,
         may: permissions.May = permissions.anything,
     ) -> list[uuid.UUID]:
-        """Queue single jobs without an execution, each with an activity of its own; return their keys.
+        """Queue single jobs without an execution, each with an activity of its own; return the jobs' keys.
 
-        A request is a step. It can also have a `position`, a time `available_at`, an `idempotency_key` (a
-        repeated request returns the key of the first one's job) and a `dedup_key` (the job is skipped while
-        another one with this key has not ended).
+        A request is a step. It can also have a `position`, a start time `available_at`, an `idempotency_key`
+        (a repeated request returns the key of the first request's job) and a `dedup_key` (the job is skipped
+        while another job with the same key has not ended).
         """
         return enqueue(self, requests, initiator=initiator, now=now, may=may)
 
@@ -114,13 +114,13 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         """End attempts of one worker, and claim tasks for the seats that become free, in one transaction.
 
         The fence is (id, attempt, worker): outcomes of tasks that another worker has taken over are ignored.
-        `claims` is called for the free seats once the outcomes are written; if it returns None, nothing is
-        claimed.
+        Once the outcomes are written, `claims` is called for a request for new tasks; if it returns None,
+        nothing is claimed.
         """
         return finish(self, finishes, worker_id=worker_id, now=now, claims=claims)
 
     def release(self, tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
-        """Put unstarted tasks back into the queue as the same attempts, and return their ids.
+        """Put tasks that have not started back into the queue, as the same attempts; return their ids.
 
         Tasks that are being cancelled, or that the worker no longer holds, are left alone.
         """
@@ -129,24 +129,24 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def abandon(self, task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
         """Delete a task whose outcome the database refuses, as a last resort, and fail its activity.
 
-        The execution of the task does not advance until it is recovered. Return the id of the task in a set,
-        which is empty if the worker no longer held the task.
+        The execution of the task does not advance until the execution is recovered. Return a set with the id
+        of the task, or an empty set if the worker no longer held the task.
         """
         return abandon(task, error, worker_id=worker_id, now=now)
 
     def recover(self, *, now: datetime) -> int:
         """End the attempts of workers that are dead or gone, in the same way as a worker ends its own.
 
-        Return how many were ended. Locked rows are left for later, so that a process that froze in the middle
-        of a write does not block recovery.
+        Return how many attempts were ended. Locked rows are left for later, so that a process that froze in
+        the middle of a write does not block recovery.
         """
         return recover(self, now=now)
 
     def cancel(self, *, now: datetime, kept: Collection[int] = ()) -> int:
-        """Delete tasks that have not started, and flag running ones as cancelled; return how many there were.
+        """Delete tasks that have not started, and ask running ones to stop; return how many there were.
 
-        Tasks of the lines in `kept` are left alone. The caller must hold the lock of the execution, if there
-        is one.
+        Tasks of the plan lines in `kept` are left alone. If the tasks belong to an execution, the caller must
+        have locked the execution.
         """
         # Locked first: both writes would miss a task that is released in between.
         tasks = [task for task in self.lock() if task.line not in kept]
@@ -158,15 +158,15 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     def _close(self, idle: Sequence[WorkerTask], *, now: datetime) -> None:
         self.filter(pk__in=[task.pk for task in idle]).delete()
         for has_begun, told in (
-            (False, "Cancelled before it started."),
-            (True, "Cancelled while it was waiting."),
+            (False, "Cancelled before the step started."),
+            (True, "Cancelled while the step was waiting to continue."),
         ):
             ids = [task.activity_id for task in idle if (task.begun_at is not None) == has_begun]
             Activity.objects.filter(pk__in=ids).close(status=Activity.Status.CANCELLED, message=told, now=now)
         keep_steps([(task.activity_id, task.step) for task in idle if task.execution_id is None])
 
     def reorder(self, keys: Sequence[uuid.UUID], *, initiator: Initiator, now: datetime) -> int:
-        """Move these tasks, in this order, ahead of all others in their pool with the same priority.
+        """Move these tasks, in this order, ahead of all other tasks with the same pool and priority.
 
         Return how many were moved. Tasks that have been claimed in the meantime are left out.
         """
@@ -180,7 +180,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
             rows = {task.key: task for task in named.unclaimed().lock()}
             found = [rows[key] for key in dict.fromkeys(keys) if key in rows]
             if len({(task.pool, task.priority) for task in found}) > 1:
-                raise Refused("Only tasks in the same pool and with the same priority can be reordered.")
+                raise Refused("All tasks to reorder must have the same pool and the same priority.")
             front = position_before_all(now)
             update_each(
                 self.model,

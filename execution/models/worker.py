@@ -27,11 +27,11 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.alive().filter(lease_until__gte=now)
 
     def expired(self, now: datetime) -> WorkerQuerySet:
-        """Select workers whose lease has ended, or is so far ahead that the clock must have been set back."""
+        """Select workers whose lease has ended, or ends so late that the clock must have been set back."""
         return self.alive().exclude(lease_until__range=(now, now + 2 * lease()))
 
     def seats_of(self, pool: str) -> int:
-        """Return how many tasks of this pool the workers can run at once, but at least 1."""
+        """Return how many tasks of this pool the living workers can run at once, but at least 1."""
         return seats_of(pool, self.alive().values_list("pools", "seats"))
 
     def register(self, *, id: uuid.UUID, pools: Sequence[str], seats: int, now: datetime) -> Worker:
@@ -79,7 +79,9 @@ class Worker(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     host = models.CharField(max_length=255)
     pid = models.PositiveIntegerField()
-    pools = models.JSONField(default=list, help_text="If empty, all pools.")
+    pools = models.JSONField(
+        default=list, help_text="The pools that this worker serves. If empty, it serves all pools."
+    )
     seats = models.PositiveIntegerField()
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.ALIVE)
     started_at = models.DateTimeField()
@@ -89,11 +91,12 @@ class Worker(models.Model):
     clock_skew_seconds = models.FloatField(
         null=True,
         blank=True,
-        help_text="How far the host's clock was ahead of the database's at the last heartbeat; negative if "
-        "behind. Empty on SQLite, which has no clock of its own.",
+        help_text="By how many seconds the host's clock was ahead of the database's clock at the last "
+        "heartbeat; negative if it was behind. Empty on SQLite, which has no clock of its own.",
     )
     stale_refused = models.PositiveIntegerField(
-        default=0, help_text="Outcomes refused because the worker had lost the task."
+        default=0,
+        help_text="How many outcomes were refused because the task no longer belonged to this worker.",
     )
 
     objects = WorkerQuerySet.as_manager()
@@ -133,7 +136,7 @@ class Worker(models.Model):
     def beat(self, now: datetime, *, clock_skew: timedelta | None = None) -> bool:
         """Renew the lease; return False if this worker counts as dead.
 
-        Its process must then end its children and register again.
+        In that case, the process must end its children and register again.
         """
         alive = Worker.objects.alive().filter(pk=self.pk)
         skew = None if clock_skew is None else clock_skew.total_seconds()
@@ -144,7 +147,7 @@ class Worker(models.Model):
 
 
 def serves(pools: Sequence[str], pool: str) -> bool:
-    """Return whether a worker of these pools serves `pool`; a worker without pools serves all of them."""
+    """Return whether a worker with these `pools` serves `pool`; a worker without pools serves all pools."""
     return not pools or pool in pools
 
 

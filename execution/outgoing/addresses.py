@@ -30,11 +30,14 @@ SPECIAL: tuple[Network, ...] = tuple(
 
 
 def url_complaint(url: str) -> str:
-    """Return why the URL cannot be called, or an empty string. The host is not looked up for this."""
+    """Return why JIM must not call the URL, as words that can follow “The URL”; empty if JIM may call it.
+
+    The host is not looked up for this.
+    """
     if UNFIT.search(url):
         return "contains a space, a control character or a backslash; write it percent-encoded, such as %20"
     if len(url) > LONGEST_URL:
-        return f"is longer than {LONGEST_URL:,} characters; send the data in the body"
+        return f"is longer than {LONGEST_URL:,} characters; send the data in the body of the request instead"
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname or ""
@@ -43,15 +46,18 @@ def url_complaint(url: str) -> str:
     if parts.scheme not in ("http", "https") or not host:
         return "must be a complete URL that begins with http:// or https://"
     if "@" in parts.netloc:
-        return "must not contain a user name or password; use authentication and a secret"
+        return "must not contain a user name or password; use authentication and a secret instead"
     if not PLACE.fullmatch(parts.netloc):
-        return f"{host!r} is not the name or the address of a host"
+        return f"contains {host!r}, which is neither a host name nor an IP address"
     literal = _literal(host)
     return _port_complaint(port, parts.scheme) or (address_complaint(host, literal) if literal else "")
 
 
 def address_complaint(host: str, address: Address) -> str:
-    """Return why JIM must not connect to this address of the host, or an empty string if it may."""
+    """Return why JIM must not connect to this address of the host; empty if it may.
+
+    The words can follow “The URL”.
+    """
     hosts, networks = _allowed(tuple(settings.JIM_HTTP_ALLOW))
     candidates = [address, *_embedded(address)]
     if host.lower().removesuffix(".") in hosts:
@@ -60,21 +66,21 @@ def address_complaint(host: str, address: Address) -> str:
         return ""
     if _is_public(candidates[-1]):
         return ""
-    return f"{host} leads to an address that is not public; the setting JIM_HTTP_ALLOW can allow it"
+    return f"contains the host {host}, whose address is not public; the setting JIM_HTTP_ALLOW can allow it"
 
 
 def _port_complaint(port: int | None, scheme: str) -> str:
     port = {"http": 80, "https": 443}[scheme] if port is None else port
     allowed: Sequence[int] = settings.JIM_HTTP_PORTS
     if port == 0:
-        return "port 0 cannot be called; leave it out or use one from 1 to 65535"
+        return "contains port 0, which cannot be called; leave the port out, or use one from 1 to 65535"
     if allowed and port not in allowed:
-        return f"port {port} is not one of the allowed ports: {', '.join(map(str, allowed))}"
+        return f"uses port {port}, which is not one of the allowed ports: {', '.join(map(str, allowed))}"
     return ""
 
 
 def _literal(host: str) -> Address | None:
-    """Return the address if the host is written as one, in any form that the system knows, such as 127.1."""
+    """Return the address if the host is an IP address, in any notation that the system knows (even 127.1)."""
     try:
         return ip_address(host)
     except ValueError:
@@ -87,7 +93,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _embedded(address: Address) -> list[IPv4Address]:
-    """Return, in a list, the IPv4 address to which packets for this IPv6 address would go, if any."""
+    """Return a list of the IPv4 address that packets for this IPv6 address would reach, if there is one."""
     if isinstance(address, IPv4Address):
         return []
     if address in NAT64:

@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An HTTP response. `body` is at most its first KEPT_BYTES bytes, unpacked if they were gzipped."""
+    """An HTTP response. `body` has at most the first KEPT_BYTES bytes, decompressed if they were gzipped."""
 
     status: int
     url: str
@@ -57,7 +57,7 @@ class Answer:
 
 
 class Call:
-    """One request and the redirects that it leads to. Use each object only once."""
+    """One HTTP request, with the redirects that follow it. Use each object only once."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class Call:
         self._network = Network(limits, resolve=resolve, tls=tls)
 
     def send(self, request: Request, *, follow_redirects: bool = False, enough: int | None = None) -> Answer:
-        """Send the request and return the answer, whatever its status; raise CallFailed if there is none.
+        """Send the request and return the response, whatever its status; raise CallFailed if there is none.
 
-        If `enough` is given, stop reading the body once it has this many bytes.
+        If `enough` is given, stop reading the body after this many bytes.
         """
         for _ in range(MAX_REDIRECTS + 1):
             with self._asked(request) as response:
@@ -88,7 +88,7 @@ class Call:
         raise CallFailed(f"the request was redirected more than {MAX_REDIRECTS} times", can_retry=False)
 
     def hang_up(self) -> None:
-        """End the call from any thread: `send` fails immediately, unless it already has its answer."""
+        """End the call from any thread: `send` fails immediately, unless it already has the response."""
         self._network.cut_off()
 
     @property
@@ -115,9 +115,11 @@ class Call:
             )
         except httpcore2.LocalProtocolError:
             # The message of the error would repeat a header.
-            raise CallFailed("the request cannot be sent as HTTP", can_retry=False) from None
+            raise CallFailed(
+                "the request cannot be sent, because it is not valid HTTP", can_retry=False
+            ) from None
         except httpcore2.RemoteProtocolError as error:
-            raise CallFailed(f"no proper answer from {url.host}: {conceal(str(error))[:200]}") from None
+            raise CallFailed(f"invalid response from {url.host}: {conceal(str(error))[:200]}") from None
         finally:
             self._network.close()
 
@@ -134,8 +136,8 @@ class Call:
         for number, piece in enumerate(pieces):
             size += len(piece)
             if size > settings.JIM_HTTP_BYTES or number > MAX_PIECES:
-                limit = f"{settings.JIM_HTTP_BYTES:,} bytes of JIM_HTTP_BYTES or {MAX_PIECES:,} pieces"
-                raise CallFailed(f"the answer is longer than {limit}", can_retry=False)
+                limit = f"{settings.JIM_HTTP_BYTES:,} bytes (JIM_HTTP_BYTES) or {MAX_PIECES:,} pieces"
+                raise CallFailed(f"the response is longer than {limit}", can_retry=False)
             kept += piece[: KEPT_BYTES - len(kept)]
             if enough is not None and size >= enough:
                 break
@@ -154,7 +156,7 @@ def is_redirect(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def redirected(request: Request, status: int, location: str) -> Request:
-    """Return the request that follows a redirect, without sending credentials to another site."""
+    """Return the request to send after a redirect. Credentials are not sent to another site."""
     here = _read(request.url)
     there = _read(location, base=here)
     headers = {name.lower(): value for name, value in request.headers.items()}
@@ -166,17 +168,17 @@ def redirected(request: Request, status: int, location: str) -> Request:
         headers = {name: value for name, value in headers.items() if name in FOR_ANYBODY}
         if body:
             raise CallFailed(
-                f"{here.host} redirects to {there.host}, but a body is not sent on to another site; "
-                "to send it there, use the URL of that site",
+                f"{here.host} redirects to {there.host}, but JIM does not send the body of a request on to "
+                "another site; to send it there, use the URL of that site",
                 can_retry=False,
             )
     return replace(request, method=method, url=str(there), headers=headers, body=body)
 
 
 def _read(text: str, *, base: httpx2.URL | None = None) -> httpx2.URL:
-    """Return the parsed URL; raise CallFailed if it cannot be called.
+    """Return the parsed URL; raise CallFailed if JIM must not call it.
 
-    The check uses the parsed URL, as the request does, so that the two cannot disagree.
+    The same parsed URL is used for the check and for the request, so the two cannot disagree.
     """
     try:
         url = base.join(text) if base else httpx2.URL(text)
@@ -185,7 +187,7 @@ def _read(text: str, *, base: httpx2.URL | None = None) -> httpx2.URL:
         complaint = f"cannot be read: {error}"
     if complaint:
         which = f"the URL that {base.host} redirects to" if base else "the URL"
-        raise CallFailed(f"refused: {which}: {complaint}", can_retry=False)
+        raise CallFailed(f"refused: {which} {complaint}", can_retry=False)
     return url
 
 
@@ -208,16 +210,16 @@ def _unpacked(pieces: Iterable[bytes]) -> Iterator[bytes]:
         if inflate.eof:
             return
     if not is_empty:
-        raise CallFailed("the answer cannot be unpacked: its end is missing")
+        raise CallFailed("the response cannot be decompressed: its end is missing")
 
 
 def _unpacked_piece(inflate: Any, piece: bytes) -> Iterator[bytes]:
-    """Yield the unpacked data in pieces of bounded size, however well the data was compressed."""
+    """Yield the decompressed data in pieces of limited size, however well the data was compressed."""
     inflated = b"more"
     while inflated and not inflate.eof:
         try:
             inflated = inflate.decompress(piece, INFLATED_AT_ONCE)
         except zlib.error as error:
-            raise CallFailed(f"the answer cannot be unpacked: {error}") from None
+            raise CallFailed(f"the response cannot be decompressed: {error}") from None
         yield inflated
         piece = inflate.unconsumed_tail

@@ -26,7 +26,7 @@ Resolver = Callable[[str, int], list[str]]
 
 
 class CallFailed(Exception):
-    """Raised if a call fails. The message contains neither path nor query, which may contain secrets."""
+    """An HTTP call failed. The message has neither the path nor the query, as they may contain secrets."""
 
     def __init__(self, message: str, *, can_retry: bool = True) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ def system_addresses(host: str, port: int) -> list[str]:
 
 
 class Network(httpcore2.NetworkBackend):
-    """The network for one call: one connection at a time, and none after `cut_off`."""
+    """The network connections of one call: one at a time, and none after `cut_off`."""
 
     def __init__(self, limits: Limits, *, resolve: Resolver, tls: ssl.SSLContext | None) -> None:
         self.limits, self.tls = limits, tls
@@ -59,9 +59,9 @@ class Network(httpcore2.NetworkBackend):
         self._bytes_left = 0
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Wire:
-        """Return a connection to the first address that accepts one.
+        """Return a connection to the first address of the host that accepts one.
 
-        Raise CallFailed if JIM must not call one of the addresses of the host.
+        Raise CallFailed if no address accepts one, or if JIM must not call one of the addresses.
         """
         failure: OSError | None = None
         for address in self._addresses(host, port):
@@ -76,7 +76,7 @@ class Network(httpcore2.NetworkBackend):
         raise CallFailed(f"cannot connect to {host}: {told(failure)}")
 
     def cut_off(self) -> None:
-        """End all waiting for the network immediately. Can be called from any thread."""
+        """End all waiting for the network immediately. This method can be called from any thread."""
         with self.lock:
             self.is_cut_off = True
             if self._wire is not None:
@@ -88,15 +88,15 @@ class Network(httpcore2.NetworkBackend):
             self._wire.close()
 
     def allow(self, size: int) -> None:
-        """Allow this many bytes to be read from now on."""
+        """Allow at most this many bytes to be read from now on."""
         self._bytes_left = size
 
     def check(self, *, heard: int = 0) -> None:
         self._bytes_left -= heard
         if self.is_cut_off:
-            raise CallFailed("the call was ended")
+            raise CallFailed("the call was interrupted")
         if self._bytes_left < 0:
-            raise CallFailed("the answer does not end", can_retry=False)
+            raise CallFailed("the response is too long", can_retry=False)
 
     def seconds_left(self, at_most: float) -> float:
         left = self._deadline - time.monotonic()
@@ -108,11 +108,11 @@ class Network(httpcore2.NetworkBackend):
         addresses = self._looked_up(host, port)
         for address in addresses:
             if complaint := address_complaint(host, ip_address(address)):
-                raise CallFailed(f"refused: {complaint}", can_retry=False)
+                raise CallFailed(f"refused: the URL {complaint}", can_retry=False)
         return addresses
 
     def _looked_up(self, host: str, port: int) -> list[str]:
-        """Return the host's addresses, looked up in another thread, because a look-up cannot be ended."""
+        """Return the host's addresses, looked up in another thread because a look-up cannot be stopped."""
         self.check()
         threading.Thread(target=self._look_up, args=(host, port), name="look-up", daemon=True).start()
         try:
@@ -162,10 +162,10 @@ class Wire(httpcore2.NetworkStream):
                 self._socket = tls.wrap_socket(self._socket, server_hostname=server_hostname)
         except ssl.SSLCertVerificationError as error:
             raise CallFailed(
-                f"the certificate of {self._host} is refused: {error.verify_message}", can_retry=False
+                f"the certificate of {self._host} is not accepted: {error.verify_message}", can_retry=False
             ) from None
         except (OSError, ValueError) as error:
-            raise CallFailed(f"no secure connection to {self._host}: {told(error)}") from None
+            raise CallFailed(f"cannot open a secure connection to {self._host}: {told(error)}") from None
         return self
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -202,7 +202,7 @@ class Wire(httpcore2.NetworkStream):
             self._socket.close()
 
     def _connected(self, seconds: float) -> int:
-        """Wait for the connection and return its error number, or 0 if it was made."""
+        """Wait until the connection is made or fails; return its error number, or 0 if it was made."""
         poll = select.poll()
         poll.register(self._socket, select.POLLOUT)
         if not poll.poll(seconds * 1_000):
@@ -232,7 +232,7 @@ def _system_tls() -> ssl.SSLContext:
 def told(error: BaseException | None) -> str:
     match error:
         case TimeoutError():
-            return "no answer in time"
+            return "no response in time"
         case OSError(strerror=str(words)):
             return words
     return str(error) or type(error).__name__

@@ -38,7 +38,7 @@ MOST_PASSED_OVER = 100
 def claim(by: ClaimRequest, *, freed: Freed | None = None) -> list[ClaimedTask]:
     """Claim ready tasks for the free seats of a living worker, and begin their activities.
 
-    `freed` counts, by group, the tasks that the surrounding transaction has ended; None without such a
+    `freed` contains, by group, how many tasks the surrounding transaction has ended; None if there is no such
     transaction.
     """
     # Isolations that have no room at all are left out.
@@ -61,7 +61,7 @@ def _claim(by: ClaimRequest, free: SeatCounts, freed: Freed | None) -> list[Row]
 
 
 def _hand_over(by: ClaimRequest, free: SeatCounts, freed: Freed) -> HandOver:
-    """Let the next tasks of a group take the places of its tasks that ended (decision 0029)."""
+    """Give the slots of a group's ended tasks to the next tasks of the same group (decision 0029)."""
     if len(freed) != 1:
         return NOTHING_HANDED_OVER
     [(group, number)] = freed.items()
@@ -71,7 +71,7 @@ def _hand_over(by: ClaimRequest, free: SeatCounts, freed: Freed) -> HandOver:
 
 
 def _claim_by_turn(by: ClaimRequest, free: SeatCounts) -> list[Row]:
-    """Claim the next tasks that have room, with and without a limit, in the order of the queue."""
+    """Claim the next tasks that may start, with and without a limit, in the order of the queue."""
     groups = find_open_groups(by.pools, free)
     if not groups:
         return _claim_others(by, by.most(free))
@@ -88,7 +88,7 @@ def _claim_first(
 ) -> list[Row]:
     """Claim the next tasks in the order of the queue: tasks of these groups, and tasks without a limit.
 
-    Rows that another transaction is changing are skipped, and the next tasks are tried instead.
+    Tasks that another transaction is changing are skipped, and later tasks are claimed instead.
     """
     seats = max(1, *free.values())
     found = look_at_first(groups, seats=seats, others=by.most(free), pools=by.pools, passed_over=passed_over)
@@ -101,7 +101,7 @@ def _claim_first(
 
 
 def _claim_others(by: ClaimRequest, most: SeatCounts) -> list[Row]:
-    """Claim tasks without a limit: for each isolation, at most the number in `most`."""
+    """Claim tasks without a limit: for each isolation, at most as many as `most` says."""
     wanted: SeatCounts = {isolation: size for isolation, size in most.items() if size > 0}
     if not wanted:
         return []

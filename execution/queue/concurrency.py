@@ -28,7 +28,7 @@ class ConcurrencyPolicy(Protocol):
 
 
 class AllKeys:
-    """A policy that returns `global`, and the keys of the pool, the step type and all resources of a task."""
+    """A policy that returns `global`, and a key for the pool, the step type and each resource of a task."""
 
     def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
         resources = [f"resource:{name}" for name in line["resources"]]
@@ -39,16 +39,19 @@ def limit_keys(line: Mapping[str, Any]) -> str:
     """Return a line's limit keys as they are stored: sorted, and separated by line breaks."""
     keys = _keys(line)
     if wrong := [key for key in keys if key_complaint(key)]:
-        raise Refused(f"{_blamed()} the limit key {wrong[0]!r:.110} {key_complaint(wrong[0])}.")
+        raise Refused(f"{_blamed()} the key {wrong[0]!r:.110} {key_complaint(wrong[0])}.")
     text = SEPARATOR.join(sorted(set(keys)))
     # In bytes, because the keys are part of an index, whose entries are limited in size.
     if (size := len(text.encode())) > LONGEST:
-        raise Refused(f"{_blamed()} the limit keys take {size} bytes; at most {LONGEST} are allowed.")
+        raise Refused(f"{_blamed()} all keys together take up {size} bytes; at most {LONGEST} are allowed.")
     return text
 
 
 def _keys(line: Mapping[str, Any]) -> list[str]:
-    """Return the keys that the policy gives. A policy can be custom code: any exception becomes Refused."""
+    """Return the limit keys that the policy gives to this line.
+
+    The policy can be custom code: any exception that it raises becomes Refused.
+    """
     try:
         return list(policy().keys(line))
     except Refused:
@@ -58,11 +61,12 @@ def _keys(line: Mapping[str, Any]) -> list[str]:
 
 
 def _blamed() -> str:
-    return f"The policy in JIM_CONCURRENCY_POLICY ({settings.JIM_CONCURRENCY_POLICY}) gives no valid keys:"
+    named = settings.JIM_CONCURRENCY_POLICY
+    return f"The policy in JIM_CONCURRENCY_POLICY ({named}) did not return valid limit keys:"
 
 
 def key_complaint(key: object) -> str:
-    """Describe what is wrong with a limit's key; empty if nothing is."""
+    """Return what is wrong with a limit key, such as “is not text”; empty if nothing is wrong."""
     if not isinstance(key, str):
         return "is not text"
     if not 0 < len(key) <= LONGEST_KEY:
@@ -85,14 +89,14 @@ class Room:
     def left(
         cls, sizes: Mapping[str, int], seats: Mapping[str, int], holders: Iterable[tuple[str, str, int]]
     ) -> Room:
-        """Return the room that these holders leave. A holder is (limit keys, pool, number of tasks)."""
+        """Return the room that these holders leave free. A holder is (limit keys, pool, number of tasks)."""
         room = cls(dict(sizes), dict(seats))
         for limit_keys, pool, count in holders:
             room.take(limit_keys, pool, count)
         return room
 
     def fits(self, limit_keys: str, pool: str) -> bool:
-        """Return whether one more task fits. Keys without a limit always fit."""
+        """Return whether there is room for one more task. Keys without a limit always have room."""
         keys = limit_keys.split(SEPARATOR)
         return self.pools.get(pool, 1) > 0 and all(self.limits.get(key, 1) > 0 for key in keys)
 
@@ -133,8 +137,8 @@ def choose(
 ) -> Choice:
     """Choose the next tasks that have room, in the order of the queue.
 
-    No task overtakes one of the same isolation that waits only for a seat. `ahead` is how many tasks without
-    a limit may be chosen beyond the free seats, by isolation.
+    No task overtakes an earlier one of the same isolation that waits only for a seat. `ahead` is how many
+    tasks without a limit may be chosen beyond the free seats, by isolation.
     """
     chosen: list[int] = []
     taken: Counter[Isolation] = Counter()
@@ -166,6 +170,6 @@ def _policy(path: str) -> ConcurrencyPolicy:
         made: ConcurrencyPolicy = import_string(path)()
     except Exception as error:
         raise Refused(
-            f"The setting JIM_CONCURRENCY_POLICY ({path}) does not name a policy: {error}"
+            f"The setting JIM_CONCURRENCY_POLICY ({path}) does not name a usable class: {error}"
         ) from error
     return made

@@ -47,9 +47,10 @@ COUNTS = f"""
 def in_pools(pools: int) -> str:
     """Return the SQL condition for a task in one of `pools` pools, whose names are %(pool_0)s, %(pool_1)s …
 
-    Without pools, return an empty string: the worker serves all pools.
+    If `pools` is 0, return an empty string, because a worker without pools serves all pools.
 
-    The names form a list, not an array: PostgreSQL reads a single pool in the order of its index only then.
+    The names form a list, not an array: only then does PostgreSQL read a single pool in the order of its
+    index.
     """
     return f"AND pool IN ({', '.join(f'%(pool_{n})s' for n in range(pools))})" if pools else ""
 
@@ -59,7 +60,10 @@ def pool_params(pools: Sequence[str]) -> dict[str, str]:
 
 
 def _literals(values: Mapping[str, Any]) -> str:
-    """Return constants as SQL literals, so that they are not sent each time. Strings must have no quotes."""
+    """Return constants as SQL literals, so that they are not sent with each statement.
+
+    Strings must not contain quotes.
+    """
     return ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values.values())
 
 

@@ -35,21 +35,21 @@ class Dialect(Protocol):
     def claim_unlimited(
         self, by: ClaimRequest, most: SeatCounts, *, among_limited: bool, is_writing: bool
     ) -> UnlimitedClaim:
-        """Claim tasks without a limit: for each isolation, at most the number in `most`.
+        """Claim tasks without a limit: for each isolation, at most as many as `most` says.
 
-        If limits or reservations affect which task is next, claim none. With `among_limited`, claim them
-        nevertheless: the caller has counted, and these seats are for tasks without a limit. With
-        `is_writing`, the caller's transaction has written already, and a task is probably ready.
+        If limits or reservations affect which task is next, claim nothing, unless `among_limited` is true:
+        then the caller has counted, and these seats are for tasks without a limit. If `is_writing` is true,
+        the caller's transaction has written already, and a task is probably ready.
         """
 
     def hand_over(self, by: ClaimRequest, group: TaskGroup, number: int) -> HandOver:
-        """Give the places of `number` ended tasks to the next tasks of their group, without a new count."""
+        """Give the slots of `number` ended tasks to the next tasks of their group, without counting again."""
 
     def claim_ids(self, by: ClaimRequest, ids: Sequence[int]) -> list[Row]:
         """Claim these tasks, except for those that another transaction is changing."""
 
     def lock_for_claim(self, keys: Collection[str], pools: Collection[str], *, has_table: bool) -> None:
-        """Lock the queue for writing, unless `has_table`, then limits by key, then reservations by pool."""
+        """Lock the queue for writing (unless `has_table`), then limits by key, then reservations by pool."""
 
     def lock_limits(self, keys: Collection[str]) -> dict[str, int]:
         """Lock the existing limits with these keys, in order, and return their sizes by key."""
@@ -58,10 +58,13 @@ class Dialect(Protocol):
         """Lock the live reservations of these pools, in order."""
 
     def lock_queue(self, *, milliseconds: int) -> None:
-        """Keep others from queueing, claiming or ending tasks; wait for the lock for at most this long."""
+        """Keep others from queueing, claiming or ending tasks; wait for the lock at most `milliseconds`."""
 
     def count_groups(self, after: TaskGroup | None, *, most: int) -> list[Row]:
-        """Return the rows of COUNTS and the next `most` groups of ready tasks with a limit, after `after`."""
+        """Return the rows of COUNTS and up to `most` groups of ready tasks with a limit.
+
+        The groups are those that follow the group `after`, or the first ones if it is None.
+        """
 
     def first_tasks(
         self,
@@ -75,10 +78,16 @@ class Dialect(Protocol):
         """Return the rows of COUNTS, the first tasks of each group, and the first tasks without a limit."""
 
     def delete_held(self, tasks: Sequence[ClaimedTask], worker_id: UUID) -> list[Row]:
-        """Delete and return the tasks that this worker still holds, by the fence (id, attempt, worker)."""
+        """Delete the tasks that this worker still holds, and return their rows.
+
+        The fence (id, attempt, worker) shows which tasks these are.
+        """
 
     def release_held(self, tasks: Sequence[ClaimedTask], worker_id: UUID) -> list[Row]:
-        """Queue again and return the tasks that this worker still holds and that are not being cancelled."""
+        """Queue again the tasks that this worker still holds, and return their rows.
+
+        Tasks that are being cancelled are left alone.
+        """
 
 
 def dialect() -> Dialect:

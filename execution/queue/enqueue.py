@@ -64,7 +64,8 @@ def _noting(keys: list[uuid.UUID], jobs: Iterable[JobRequest]) -> Iterator[Plann
 def _enqueue_once(queue: WorkerTaskQuerySet, jobs: Sequence[JobRequest], *, now: datetime) -> None:
     """Queue the jobs that do not exist yet.
 
-    If another process is adding the same jobs, the first attempt fails, and the second one finds them.
+    If another process is adding the same jobs, the first transaction fails, and the second one finds the
+    jobs.
     """
     try:
         with transaction.atomic():
@@ -106,7 +107,7 @@ def _check_same(job: JobRequest, details: Any) -> None:
 
 
 def _remember(jobs: Sequence[JobRequest]) -> None:
-    """Store the fingerprint of each request, to tell a repetition from a different request with its key."""
+    """Store a fingerprint of each request, to tell a repeated request from another one with the same key."""
     if jobs:
         asked = {job.key: {"request": job.line["request"]} for job in jobs}
         rows = Activity.objects.filter(task_key__in=asked).values_list("pk", "task_key")

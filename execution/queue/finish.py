@@ -44,7 +44,7 @@ AGAIN_FIELDS = (
 
 
 class Finished(NamedTuple):
-    """The ids of the tasks whose outcome was accepted, and the tasks claimed in the same transaction."""
+    """The ids of the tasks whose outcomes were accepted, and the tasks claimed in the same transaction."""
 
     accepted: set[int]
     claimed: list[ClaimedTask]
@@ -58,7 +58,7 @@ def finish(
     now: datetime,
     claims: Callable[[], ClaimRequest | None],
 ) -> Finished:
-    """Queue retried and postponed tasks again, end the others, advance their executions, then claim."""
+    """Queue retried and postponed tasks again, end the others, advance executions, and claim new tasks."""
     with transaction.atomic(savepoint=False):
         ids = {f.task.execution_id for f in finishes if f.task.execution_id is not None}
         executions = Execution.objects.lock_and_read(sorted(ids)) if ids else []
@@ -81,7 +81,7 @@ def finish(
 
 
 def _freed(gone: Mapping[int, LetGo]) -> Freed:
-    """Count the limited tasks that ended, by group. The next tasks of each group can take their places."""
+    """Count the ended tasks that had a limit, by group. The next tasks of each group can take their slots."""
     return Counter(each.group for each in gone.values() if each.group)
 
 
@@ -119,8 +119,8 @@ def _retry(
 def _again(task: WorkerTask, nxt: retry.Next, activity: Activity, now: datetime) -> tuple[Any, ...]:
     """Return the id of a task and the new values of AGAIN_FIELDS.
 
-    A step that had postponed itself continues after a crash, and so keeps `begun_at`; after a failure, it
-    begins anew.
+    After a crash, a step that had postponed itself continues, so it keeps `begun_at`. After a failure, it
+    starts from the beginning.
     """
     assert nxt.available_at is not None
     is_delayed = nxt.available_at > now
@@ -178,7 +178,8 @@ def _end(
 ) -> dict[int, LetGo]:
     """End the tasks that this worker still holds, and return them by id.
 
-    Their rows are deleted. Their activities are ended, together with those of retried attempts (`again`).
+    The rows of these tasks are deleted. Their activities are ended together with those of retried attempts,
+    whose endings are in `again`.
     """
     tasks = [f.task for f in over]
     if dialect() is postgresql and over and not again and all(f.is_plain for f in over):
@@ -202,16 +203,16 @@ def _why_not(finish: Finish, following: Mapping[int, retry.Next]) -> str:
 
 
 def _is_retryable(finish: Finish, gone: Collection[int]) -> bool:
-    """Return whether a single job ended without success, so that its step is kept for a retry.
+    """Return whether a single job ended without success, so that its step has to be kept for a retry.
 
-    The step of an execution is kept in its plan anyway.
+    The steps of an execution are kept in its plan anyway.
     """
     failed = finish.outcome.status in Activity.FAILURES or finish.outcome.interrupted is not None
     return finish.task.execution_id is None and finish.task.pk in gone and failed
 
 
 def keep_steps(rows: Sequence[tuple[int, Any]]) -> None:
-    """Store the steps of jobs in their last activities for later retries, as the tasks are deleted.
+    """Store the steps of jobs in their last activities, for later retries, because the tasks are deleted.
 
     A row is (activity id, step).
     """
@@ -220,7 +221,7 @@ def keep_steps(rows: Sequence[tuple[int, Any]]) -> None:
 
 
 def _leaves_room(ended: Sequence[ClaimedTask], claimed: Sequence[ClaimedTask]) -> bool:
-    """Return whether ended tasks left room that claimed ones with the same limit keys did not take."""
+    """Return whether ended tasks left room that the claimed tasks with the same limit keys did not fill."""
     left = Counter(task.step.get("limit_keys") for task in ended)
     left.subtract(task.step.get("limit_keys") for task in claimed)
     return any(count > 0 for count in left.values())
@@ -236,7 +237,10 @@ def release(tasks: Sequence[ClaimedTask], *, worker_id: uuid.UUID) -> set[int]:
 
 
 def abandon(task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetime) -> set[int]:
-    """Delete the task and fail its activity, without advancing its execution; return the task's id."""
+    """Delete the task and fail its activity, without advancing its execution.
+
+    Return a set with the id of the task, or an empty set if the worker no longer held the task.
+    """
     with transaction.atomic():
         gone = _delete_held([task], worker_id)
         if gone:
@@ -251,10 +255,10 @@ def abandon(task: ClaimedTask, error: str, *, worker_id: uuid.UUID, now: datetim
 
 
 class LetGo(NamedTuple):
-    """A task that its worker no longer holds.
+    """A task that no longer belongs to its worker.
 
-    `is_cancelled`: a cancel was requested. `made_room`: other tasks may have waited for the end of this one.
-    `group`: if the task has a limit, the group of tasks that can take its place.
+    `is_cancelled`: whether a cancel was requested. `made_room`: whether other tasks may have waited for the
+    end of this one. `group`: if the task has a limit, the group of tasks that can take its slot.
     """
 
     is_cancelled: bool

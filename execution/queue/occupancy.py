@@ -51,7 +51,7 @@ _SEEN = f"""
 
 @dataclass(frozen=True)
 class Used:
-    """A limit, and how many tasks with its key are running or ready; ready ones up to MOST_COUNTED."""
+    """A limit, and how many tasks with its key run or are ready. Ready ones count up to MOST_COUNTED."""
 
     limit: Limit
     running: int
@@ -122,7 +122,7 @@ def _used(limits: list[Limit], rows: dict[str, list[Any]]) -> list[Used]:
 
 
 def _pools(sizes: dict[str, int], rows: dict[str, list[Any]]) -> list[Served]:
-    """Return the pools that have workers, tasks, a limit or a reservation, in the order of their names."""
+    """Return the pools that have workers, tasks, a limit or a reservation, sorted by name."""
     workers = [(json.loads(names), seats) for names, _, seats, _ in rows["worker"]]
     reserved = {pool: (holder, bool(taken)) for _, pool, taken, holder in rows["reserved"]}
     running, ready = _summed(rows["held"]), _summed(rows["ready"])

@@ -30,11 +30,11 @@ def by_turn(table: str = "") -> str:
 
 
 def is_before(one: str, other: str) -> str:
-    """Return the SQL condition that the task with the alias `one` comes before the one with `other`."""
+    """Return the SQL condition that the task with the alias `one` comes before the one with alias `other`."""
     left, right = (f"(-{of}.priority, {of}.position, {of}.id)" for of in (one, other))
     return f"{left} < {right}"
 
 
 def position_before_all(now: datetime) -> int:
-    """Return a position before all tasks of the same priority, even those moved to the front earlier."""
+    """Return a position before all tasks of the same priority, even those moved to the front before."""
     return -int(now.timestamp() * 1_000_000)

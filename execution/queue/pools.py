@@ -37,14 +37,14 @@ class Pool:
     reservation: str = ""
 
     def waits_for(self, now: datetime) -> float:
-        """Return for how many seconds the ready task that has waited longest has been ready."""
+        """Return for how many seconds the longest-waiting ready task has been ready."""
         if self.oldest_ready_at is None:
             return 0.0
         return max(0.0, (now - self.oldest_ready_at).total_seconds())
 
 
 def look(now: datetime) -> list[Pool]:
-    """Return all pools by name, in four queries: those that are served, limited, reserved or have tasks."""
+    """Return all pools, sorted by name: those that have workers, a limit, a reservation or tasks."""
     pools: dict[str, Pool] = defaultdict(lambda: Pool(""))
     for name, state, count, since in fetch(QUEUE, []):
         pools[name].tasks[state] = count

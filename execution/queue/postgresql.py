@@ -87,9 +87,9 @@ _SENT = {
 
 
 def _said(name: str) -> str:
-    """Return the SQL for a value of the plan line or, if the line leaves it out, for its default.
+    """Return the SQL for a value of the plan line or, if the line leaves the value out, for its default.
 
-    The default has to be given, as the column does not allow NULL.
+    The SQL must contain the default, because the column does not allow NULL.
     """
     return f"CASE WHEN step ? '{name}' THEN step->>'{name}' ELSE '{UNSAID[name]}' END"
 
@@ -161,7 +161,7 @@ def _claim(chosen: str) -> str:
 
 @cache
 def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], among_limited: bool) -> str:
-    """Return the statement that claims tasks without a limit, at the cost of one round trip.
+    """Return the statement that claims tasks without a limit, in one round trip to the database.
 
     The statement marks delayed tasks whose time has come as ready, claims the first ready tasks of each
     isolation, and begins their activities. Unless `among_limited`, it claims nothing while limits or
@@ -192,7 +192,7 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], amo
 def claim_unlimited(
     by: ClaimRequest, most: SeatCounts, *, among_limited: bool, is_writing: bool
 ) -> UnlimitedClaim:
-    """Claim tasks without a limit. If delayed tasks were marked as ready, claim again to get them too."""
+    """Claim tasks without a limit. If delayed tasks were marked as ready, claim again to get them as well."""
     sql = claim_unlimited_statement(len(by.pools), tuple(most), among_limited)
     found = fetch(sql, _params(by) | pool_params(by.pools) | seat_params(most))
     ripened, begun, is_contested, *_ = found[0]
@@ -315,8 +315,8 @@ def lock_queue(*, milliseconds: int) -> None:
 def _sets(beyond: str = "") -> str:
     """Return the WITH clause that lists, as `s`, the groups of ready tasks with a limit.
 
-    The clause steps from group to group on an index, however many tasks each group has. `beyond` is a further
-    condition for the first group.
+    The clause steps from group to group on an index, however many tasks each group has. `beyond` is an
+    additional condition for the first group.
     """
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (

@@ -22,7 +22,7 @@ RECOVERED_PER_PASS = 200
 
 
 def recover(queue: WorkerTaskQuerySet, *, now: datetime) -> int:
-    """End orphaned attempts as lost, in batches and by worker; return how many were ended."""
+    """End orphaned attempts as lost, worker by worker and in batches; return how many were ended."""
     recovered = 0
     orphans = sorted(queue.orphaned().values_list("pk", flat=True))
     for start in range(0, len(orphans), RECOVERED_PER_PASS):
@@ -39,7 +39,7 @@ def recover(queue: WorkerTaskQuerySet, *, now: datetime) -> int:
 def _apart(tasks: Sequence[WorkerTask]) -> Iterator[Sequence[WorkerTask]]:
     """Split the tasks into batches, each of which is recovered in one transaction.
 
-    A task is a batch of its own if its step type locks further rows, in an unknown order.
+    A task forms a batch of its own if its step type locks other rows as well, in an order that is not known.
     """
     alone = [task for task in tasks if _is_lost_alone(task)]
     yield from ([task] for task in alone)
@@ -63,7 +63,7 @@ def _recover(
 
 
 def _free(queue: WorkerTaskQuerySet, tasks: Sequence[WorkerTask]) -> list[WorkerTask]:
-    """Lock and return the tasks whose row, activity and execution no other transaction has locked."""
+    """Lock and return those tasks whose row, activity and execution are not locked by another transaction."""
     ids = {task.execution_id for task in tasks if task.execution_id is not None}
     executions = [execution.pk for execution in Execution.objects.lock(skip_locked=True).filter(pk__in=ids)]
     rows = queue.processing().filter(pk__in=[t.pk for t in tasks]).select_related("activity")

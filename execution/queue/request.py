@@ -20,7 +20,8 @@ ACTIVITY, ISOLATION = ClaimedTask.COLUMNS.index("activity_id"), ClaimedTask.COLU
 class ClaimRequest:
     """A worker's request for tasks, with its free seats.
 
-    `now` is the time at which the claim began or, once it has taken tasks, the time at which it took them.
+    `now` is the time at which the claim began or, once tasks have been taken, the time at which they were
+    taken.
     """
 
     worker_id: UUID
@@ -38,7 +39,8 @@ class ClaimRequest:
     def look_at_clock(self) -> None:
         """Set `now` to the current time.
 
-        Call this with the locks held, after counting: the tasks that made room have ended before this time.
+        Call this after counting, while holding the locks: the tasks that made room have ended before this
+        time.
         """
         if self.clock is not None:
             self.now = self.clock()
@@ -54,7 +56,7 @@ class TaskGroup(NamedTuple):
 
 
 def seat_params(seats: SeatCounts) -> dict[str, int]:
-    """Return the parameters %(thread)s and %(process)s, for the isolations that have seats."""
+    """Return the parameters %(thread)s and %(process)s, but only for isolations that have seats."""
     return {isolation: size for isolation, size in seats.items() if size > 0}
 
 
@@ -62,7 +64,7 @@ GROUP_COLUMNS = ("limit_keys", "isolation", "pool")
 
 
 def by_kind(groups: Sequence[TaskGroup]) -> dict[str, list[TaskGroup]]:
-    """Split groups into `limited` and `unlimited`. A kind without groups is left out."""
+    """Split groups into `limited` and `unlimited`. A kind is left out if it has no groups."""
     kinds = {
         "limited": [each for each in groups if each.is_limited],
         "unlimited": [each for each in groups if not each.is_limited],
@@ -75,9 +77,9 @@ Freed = Mapping[TaskGroup, int]
 
 
 class UnlimitedClaim(NamedTuple):
-    """The claimed rows. If `is_contested`, limits or reservations affect which task is next.
+    """The claimed tasks without a limit. If `is_contested`, limits or reservations affect which task is next.
 
-    Further tasks can then be claimed only by turn, after counting how much room there is.
+    In that case, further tasks can be claimed only by turn, after counting how much room there is.
     """
 
     rows: list[Row]
@@ -85,7 +87,7 @@ class UnlimitedClaim(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """The tasks that took the places of those that ended."""
+    """The tasks that took the slots of ended tasks."""
 
     rows: list[Row]
     # True if no other task could be claimed.

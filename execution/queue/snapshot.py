@@ -28,7 +28,7 @@ WAITING_IN_SETS = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the rows of COUNTS say, with groups or candidates if the query asked for them."""
+    """The contents of the rows of COUNTS, with groups or candidates if the query asked for them."""
 
     sizes: dict[str, int]
     # The limit keys of each reservation, by pool.
@@ -58,12 +58,12 @@ class Snapshot:
 
     @property
     def last_set(self) -> TaskGroup | None:
-        """Return the last listed group of tasks with a limit if there may be more groups, else None."""
+        """Return the last listed group of tasks with a limit if there may be more of them, else None."""
         found = [group for group in self.groups if group.is_limited]
         return found[-1] if len(found) >= MOST_SETS else None
 
     def open_groups(self, pools: Sequence[str], isolations: Collection[Isolation]) -> list[TaskGroup]:
-        """Return the groups that have room for one more task and are served by a worker of these pools."""
+        """Return the groups that have room for one more task and that a worker with these pools serves."""
         return [
             group
             for group in self.groups
@@ -76,7 +76,7 @@ class Snapshot:
 def _seats(
     reserved: Mapping[str, str], sizes: Mapping[str, int], workers: Sequence[tuple[list[str], int]]
 ) -> dict[str, int]:
-    """Count the seats of reserved pools without a limit of their own, on all workers that serve them."""
+    """Count the seats of reserved pools that have no limit of their own, on all workers that serve them."""
     return {
         pool: seats_of(pool, workers)
         for pool, keys in reserved.items()
@@ -85,7 +85,7 @@ def _seats(
 
 
 class OpenGroups(list[TaskGroup]):
-    """Groups that have room for one more task, with the pools that were reserved when they were found."""
+    """Groups that have room for one more task, and the pools that were reserved when they were found."""
 
     def __init__(self, groups: Sequence[TaskGroup], reserved: Collection[str]) -> None:
         super().__init__(groups)
@@ -96,9 +96,9 @@ class OpenGroups(list[TaskGroup]):
 
 
 def find_open_groups(pools: Sequence[str], isolations: Collection[Isolation]) -> OpenGroups:
-    """Find groups of tasks that have room, without locks.
+    """Find groups of tasks that have room, without locking anything.
 
-    The groups are read in batches until a batch has one with room, however many groups are full.
+    The groups are read in batches until a batch contains one with room, even if many groups are full.
     """
     snapshot = Snapshot.of(dialect().count_groups(None, most=MOST_SETS))
     while not (groups := snapshot.open_groups(pools, isolations)) and (last := snapshot.last_set):
@@ -114,7 +114,10 @@ def look_at_first(
     pools: Sequence[str],
     passed_over: Sequence[int] = (),
 ) -> Snapshot:
-    """Return a new snapshot. Its candidates are the first tasks of each group, and those without a limit."""
+    """Return a new snapshot of the tasks that could be claimed next.
+
+    Its candidates are the first tasks of each group, and the first tasks without a limit.
+    """
     rows = dialect().first_tasks(groups, seats=seats, others=others, pools=pools, passed_over=passed_over)
     return Snapshot.of(rows)
 
@@ -126,7 +129,10 @@ def is_any_open(pools: Sequence[str]) -> bool:
 
 
 def usage() -> dict[str, tuple[int, int]]:
-    """Return, by limit key, how many places are in use and how many ready tasks wait, up to MOST_COUNTED."""
+    """Return, by limit key, how many slots are in use and how many ready tasks wait.
+
+    The waiting tasks are counted up to MOST_COUNTED.
+    """
     snapshot = Snapshot.of(fetch(COUNTS, []))
     waiting: Counter[str] = Counter()
     for limit_keys, count in fetch(f"{dialect().SETS} {WAITING_IN_SETS}", []):

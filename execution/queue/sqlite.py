@@ -143,7 +143,7 @@ def first_ready(pools: int, isolations: tuple[Isolation, ...]) -> str:
 
 @cache
 def look_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Return a query that shows, without the write lock, whether a claim has anything to do.
+    """Return a query that shows, without taking the write lock, whether there is anything to claim.
 
     Its columns: whether tasks are ready, whether delayed tasks have reached their time, and whether limits or
     reservations affect which task is next.
@@ -161,10 +161,10 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...]) -> 
 
 @cache
 def claim_uncontested_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Return the claim for a transaction that has the write lock already, so that it need not look first.
+    """Return the claim for a transaction that already has the write lock, and so need not look first.
 
-    It claims nothing if delayed tasks have reached their time, or if limits or reservations affect which task
-    is next.
+    The statement claims nothing if delayed tasks have reached their time, or if limits or reservations affect
+    which task is next.
     """
     return _claim(f"id IN ({first_ready(pools, isolations)}) AND NOT EXISTS ({RIPE}) AND NOT {IS_CONTESTED}")
 
@@ -207,7 +207,7 @@ def _take(by: ClaimRequest, sql: str, params: Mapping[str, Any]) -> list[Row]:
 
 
 def hand_over(by: ClaimRequest, group: TaskGroup, number: int) -> HandOver:
-    """Hand over nothing: as one transaction writes at a time, counting never waits for a lock."""
+    """Hand over nothing: only one transaction writes at a time, so counting never waits for a lock."""
     return NOTHING_HANDED_OVER
 
 
@@ -218,7 +218,7 @@ SIZES = "SELECT key, size FROM execution_limit WHERE key IN (SELECT value FROM j
 
 
 def lock_for_claim(keys: Collection[str], pools: Collection[str], *, has_table: bool) -> None:
-    """Lock nothing: the transaction is the only one that writes."""
+    """Lock nothing: only one transaction writes at a time, and it is this one."""
 
 
 def lock_limits(keys: Collection[str]) -> dict[str, int]:
@@ -226,11 +226,11 @@ def lock_limits(keys: Collection[str]) -> dict[str, int]:
 
 
 def lock_reservations(pools: Collection[str]) -> None:
-    """Lock nothing: the transaction is the only one that writes."""
+    """Lock nothing: only one transaction writes at a time, and it is this one."""
 
 
 def lock_queue(*, milliseconds: int) -> None:
-    """Lock nothing: the transaction is the only one that writes."""
+    """Lock nothing: only one transaction writes at a time, and it is this one."""
 
 
 _NEXT = f"""
@@ -252,8 +252,8 @@ _NEXT_POOL, _NEXT_ISOLATION, _NEXT_KEYS = (
 def _sets(beyond: str = "") -> str:
     """Return the WITH clause that lists, as `s`, the groups of ready tasks with a limit.
 
-    The clause steps from group to group on an index, however many tasks each group has. `beyond` is a further
-    condition for the first group.
+    The clause steps from group to group on an index, however many tasks each group has. `beyond` is an
+    additional condition for the first group.
     """
     return f"""
         WITH RECURSIVE s(id, limit_keys, isolation, pool) AS (

@@ -22,7 +22,10 @@ LIMITED = f"(SELECT * FROM execution_workertask WHERE {READY_LIMITED} LIMIT {MOS
 
 
 def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
-    """Return the ids of the first `count` tasks in this state; if it is empty, of all states in turn."""
+    """Return the ids of the first `count` tasks in this state.
+
+    If `state` is empty, return those of all states, one state after the other.
+    """
     sources = [
         source
         for stage, name in enumerate(STATES)
@@ -36,14 +39,17 @@ def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
 
 
 def depths() -> Statement:
-    """Return the query for the number of tasks in each state, in the order of STATES, up to MOST_COUNTED."""
+    """Return the query that counts the tasks in each state, in the order of STATES and up to MOST_COUNTED."""
     some = f"SELECT 1 FROM execution_workertask WHERE {{}} LIMIT {MOST_COUNTED}"
     each = [f"(SELECT count(*) FROM ({some.format(which)}) AS t)" for which in STATES.values()]
     return Statement(f"SELECT {', '.join(each)}", [], columns=len(each))
 
 
 def _sources(stage: int, state: str, in_pool: str) -> list[str]:
-    """Return queries that find (stage, priority, position, id), each in the order of an index."""
+    """Return queries that find the tasks in this state, each in the order of an index.
+
+    The columns are (stage, priority, position, id).
+    """
     found = f"SELECT {stage}, priority, position, id FROM execution_workertask WHERE"
     match state:
         case "queued":

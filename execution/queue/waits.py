@@ -1,4 +1,4 @@
-"""Explain why tasks do not run yet, or where they run. A page of tasks takes one statement."""
+"""Explain why tasks do not run yet, or where they run. For a page of tasks, this takes one statement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTICULAR = ("resource:", "type:", "pool:", "global")
 
 
 def reasons(tasks: Sequence[WorkerTask], *, now: datetime) -> dict[int, str]:
-    """Return, by task id, why each task does not run yet, or where it runs.
+    """Return, by task id, why each task is not running yet or, if it is running, where.
 
     The tasks must be loaded with their worker and execution.
     """
@@ -39,7 +39,7 @@ def reasons(tasks: Sequence[WorkerTask], *, now: datetime) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Waits:
-    """The questions to ask the database to find out why tasks wait, and what its answers mean."""
+    """The questions to ask the database to find out why tasks wait, and the meaning of the answers."""
 
     by_status: Mapping[str, Sequence[WorkerTask]]
     now: datetime
@@ -58,7 +58,7 @@ class Waits:
         return [*_about_waiting(self.by_status["waiting"]), *(_about_ready(ready, self.now) if ready else ())]
 
     def told(self, groups: list[Any], live: list[Any], *about_ready: list[Any]) -> dict[int, str]:
-        """Return the reason for each task, by id, from the answers."""
+        """Return the reason for each task, by task id, given the answers to the questions."""
         found = {task.pk: _runs(task, self.now) for task in self.by_status["processing"]}
         found |= {task.pk: _later(task, self.now) for task in self.by_status["later"]}
         found |= _waiting(self.by_status["waiting"], groups, live)
@@ -73,7 +73,7 @@ def _runs(task: WorkerTask, now: datetime) -> str:
 
 def _later(task: WorkerTask, now: datetime) -> str:
     if task.begun_at is not None:
-        return f"waiting, continues {distance(task.available_at, now=now)}"
+        return f"postponed: continues {distance(task.available_at, now=now)}"
     if task.failures or task.crashes:
         most = Budget.of(task.failures, task.crashes, task.step).max_retries + 1
         return f"retry {distance(task.available_at, now=now)} (attempt {task.failures + 1} of {most})"
@@ -83,7 +83,7 @@ def _later(task: WorkerTask, now: datetime) -> str:
 
 
 def _about_waiting(tasks: Sequence[WorkerTask]) -> list[Question]:
-    """Return the questions that find the groups of the tasks' executions, and the tasks before them."""
+    """Return the questions for the groups of the tasks' executions, and for the tasks that come before."""
     executions = [task.execution for task in tasks if task.execution is not None]
     roots = {each.activity_id for each in executions}
     groups = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
@@ -120,7 +120,7 @@ def _behind(
 
 
 def _about_ready(tasks: Sequence[WorkerTask], now: datetime) -> list[Question]:
-    """Return the questions that find the pools served, the holders of limits, and the tasks ahead of each."""
+    """Return the questions for the served pools, the holders of limits, and the tasks ahead of each task."""
     running = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
     return [
         Worker.objects.holding_leases(now).values_list("pools", flat=True),
@@ -137,7 +137,10 @@ def _ready(
     running: list[Any],
     before: list[Any],
 ) -> dict[int, str]:
-    """Return, by task id, what keeps ready tasks from starting; of several reasons, the most lasting one."""
+    """Return, by task id, what keeps each ready task from starting.
+
+    Of several reasons, the one that will probably last longest is returned.
+    """
     holders, places, found = Holders(Snapshot.of(counts), running), dict(before), {}
     for task in tasks:
         if not any(serves(pools, task.pool) for pools in serving):
@@ -156,19 +159,23 @@ def _for_a_seat(before: int) -> str:
 
 
 class Holders:
-    """The tasks and requests that hold what other tasks wait for."""
+    """The tasks and direct requests that hold the slots and seats that other tasks wait for."""
 
     def __init__(self, snapshot: Snapshot, running: Iterable[tuple[str, str, int | None]]) -> None:
         self.snapshot = snapshot
         self.running = [(set(keys.split(SEPARATOR)), name, execution) for keys, name, execution in running]
 
     def reason(self, task: WorkerTask) -> str:
-        """Return why a limit or a reservation holds this task back; empty if none does."""
+        """Return why a limit or a reservation keeps this task from starting; empty if none does."""
         keys = task.limit_keys.split(SEPARATOR)
         full = [key for key in keys if self.snapshot.room.limits.get(key, 1) <= 0]
         if full:
             return self._full(min(full, key=_particular))
-        return "" if self.snapshot.room.pools.get(task.pool, 1) > 0 else "reserved for a direct request"
+        return (
+            ""
+            if self.snapshot.room.pools.get(task.pool, 1) > 0
+            else "waiting for a direct request, which runs first"
+        )
 
     def _full(self, key: str) -> str:
         size = self.snapshot.sizes[key]
@@ -177,13 +184,16 @@ class Holders:
         holding = [_holder(name, execution) for keys, name, execution in self.running if key in keys]
         requests = sum(key in keys.split(SEPARATOR) for keys in self.snapshot.reserved.values())
         if len(holding) < size and requests:
-            return "reserved for a direct request"
+            return "waiting for a direct request, which runs first"
         held = _named([*holding, *["a direct request"] * requests])
-        return f"{_called(key)} is full: {len(holding) + requests} of {size}, held by {held}"
+        return f"{_called(key)} is full: {len(holding) + requests} of {size} in use by {held}"
 
 
 def _particular(key: str) -> int:
-    """Return the rank of a limit key as a reason: lower is better. Keys of a custom policy come first."""
+    """Return the rank of a limit key as the reason for a wait: the full limit with the lowest rank is shown.
+
+    Keys of a custom policy come first.
+    """
     return next((place for place, start in enumerate(PARTICULAR, 1) if key.startswith(start)), 0)
 
 
@@ -199,7 +209,7 @@ def _holder(name: str, execution: int | None) -> str:
 
 
 def _named(names: Iterable[str]) -> str:
-    """Join the first names, without duplicates, and add how many more there are."""
+    """Join the first names, without duplicates, and say how many more there are."""
     different = list(dict.fromkeys(names))
     rest = len(different) - MOST_NAMED
     return ", ".join(different[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
@@ -208,7 +218,7 @@ def _named(names: Iterable[str]) -> str:
 def _before(ids: Sequence[int]) -> Statement:
     """Return the query that counts, up to MOST_BEFORE, how many ready tasks are ahead of each task.
 
-    Only tasks that compete for the same seats and limits count.
+    Only tasks that compete for the same seats and limits are counted.
     """
     these, params = among("t.id", ids)
     alike = "b.pool = t.pool AND b.isolation = t.isolation"

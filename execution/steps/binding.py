@@ -38,7 +38,7 @@ WITH_RESULT = (
 
 @dataclass(frozen=True)
 class Binding:
-    """The placeholder values of one attempt, by the text of their references, or why there are none."""
+    """The placeholder values of one attempt, by reference text. `problem` says why values are missing."""
 
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -196,7 +196,7 @@ class _Wanted:
             refs = [reference(text) for text in line.get("refs") or []]
             return cls(values | line.get("values", {}), refs, keys, line.get("unbound", {}))
         except (AttributeError, TypeError, ValueError) as error:
-            return cls({}, damage=f"the placeholders in its plan cannot be read: {error}")
+            return cls({}, damage=f"the placeholders in the plan cannot be read: {error}")
 
     def bound(self, results: Mapping[UUID, _Ended], secrets: Mapping[str, str | VaultError]) -> Binding:
         if self.damage:
@@ -218,7 +218,10 @@ class _Wanted:
         return Binding(values, tuple(sorted(hidden)), last_result=self.last_result)
 
     def shown(self, results: Mapping[UUID, _Ended]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the values, with secrets masked, and why some are missing; those stay placeholders."""
+        """Return the values, with secrets masked, and the reason for each value that is missing.
+
+        The placeholder of a missing value stays as it is.
+        """
         values, missing = dict(self.values), {}
         for ref in self.refs:
             try:
@@ -238,7 +241,7 @@ class _Wanted:
             case "secret":
                 return MASK
         if ref.text not in self.values:
-            raise Unbound("this placeholder has no value here")
+            raise Unbound("this placeholder has no value in this step")
         return self.values[ref.text]
 
     def _last(self, ref: Reference) -> Any:

@@ -132,7 +132,9 @@ class Context:
 
     def item(self, name: object, outcome: ItemOutcome = "ok", message: object = "") -> None:
         if outcome not in get_args(ItemOutcome):
-            raise ValueError(f"an item's outcome is ok, warning, failed or skipped, not {outcome!r}")
+            raise ValueError(
+                f"the outcome of an item must be ok, warning, failed or skipped, not {outcome!r}"
+            )
         with self._lock:
             self.items_total += 1
             self.items_failed += outcome == "failed"
@@ -147,7 +149,7 @@ class Context:
         return text if self.mask is None else self.mask.text(text)
 
     def masked_fragments(self, text: str) -> str:
-        """Return the text with secrets and parts of them hidden, as programs cut values that they quote."""
+        """Return the text with secrets and parts of secrets hidden, as programs may quote parts of values."""
         return text if self.mask is None else self.mask.fragments(text)
 
     def skip(self, reason: object) -> NoReturn:
@@ -161,7 +163,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Return whether the step should stop. A step that was told so counts as interrupted in any case."""
+        """Return whether the step should stop. Once this was true, the attempt counts as interrupted."""
         self.saw_interrupt = self.saw_interrupt or self.reason is not None
         return self.saw_interrupt
 
@@ -178,7 +180,7 @@ class Context:
         self.check()
 
     def interrupt(self, reason: Reason) -> None:
-        """Ask the step to stop, from any thread; the first reason counts."""
+        """Ask the step to stop. Any thread can call this method; only the first reason is kept."""
         with self._lock:
             if self.reason is not None:
                 return
@@ -190,7 +192,7 @@ class Context:
 
     @contextmanager
     def on_interrupt(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Call the callback if the step is interrupted during the block, or now if it already was.
+        """Call the callback when the step is interrupted during the block, or now if it already was.
 
         The callback must not block.
         """

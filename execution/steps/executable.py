@@ -42,7 +42,7 @@ class ExecutableStep(StepType):
 
 def _argv_complaint(argv: list[Any] | str) -> str:
     if isinstance(argv, str) or has_placeholders(argv[0]):
-        return "the first entry is the program and cannot contain placeholders: write its path"
+        return "the first entry must be the path of the program, and cannot contain placeholders"
     if complaint := programs.arguments_complaint(argv) or programs.path_complaint(argv[0], what="program"):
         return complaint
     path = Path(argv[0]).resolve()

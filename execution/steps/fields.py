@@ -44,7 +44,7 @@ class Field:
     default: Any = None
     fixed: bool = False
     secrets: bool = True
-    shown_in: str = "it would be visible in the process list; pass it in env"
+    shown_in: str = "it would be visible in the process list; pass the secret in env instead"
     text_only: bool = False
     fixed_names: bool = False
 
@@ -85,18 +85,20 @@ class Field:
         return self.kind != "choice" or value in dict(self.choices)
 
     def _will_fit(self, value: object) -> bool:
-        """Return whether the value is an allowed placeholder, which is checked when it is filled in."""
+        """Return whether the value is an allowed placeholder; what it stands for is checked later."""
         return self._is_open and isinstance(value, str) and is_placeholder(value)
 
     def _with_placeholders(self, value: object) -> Any:
         if self._is_open:
             self.refuse_secrets(value)
             if self._hides_names(value):
-                raise ValueError('can have placeholders in values only: write the names, such as {"name": …}')
+                raise ValueError(
+                    'can have placeholders in its values only: write out the names, as in {"name": …}'
+                )
             return value
         for each in found(value):
             raise ValueError(
-                f"cannot contain placeholders, as it decides what runs: replace {{{{ {each.text} }}}}"
+                f"cannot contain placeholders, because it decides what runs: replace {{{{ {each.text} }}}}"
             )
         return as_filled(value)
 

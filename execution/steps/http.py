@@ -87,7 +87,7 @@ class HttpStep(StepType):
             choices=(("none", "none"), ("bearer", "bearer token"), ("basic", "user name and password")),
         ),
         Field("username", "User name", help="for basic authentication"),
-        Field("credential", "Token or password", help="the name of one secret: {{ secrets.NAME }}"),
+        Field("credential", "Token or password", help="a reference to one secret: {{ secrets.NAME }}"),
         Field(
             "expected_status",
             "Expected status",
@@ -99,7 +99,7 @@ class HttpStep(StepType):
             "Follow redirects",
             kind="bool",
             default=False,
-            help="at most five; credentials and bodies are not sent to other sites",
+            help="at most five redirects; credentials and bodies are not sent to other sites",
         ),
     )
 
@@ -132,7 +132,7 @@ class HttpStep(StepType):
         expected = ctx.config["expected_status"] or ["2xx"]
         if not any(_matches(answer.status, each) for each in expected):
             raise StepFailed(
-                f"the answer was {_named(answer.status)}, not {' or '.join(map(str, expected))}",
+                f"the response was {_named(answer.status)}, not {' or '.join(map(str, expected))}",
                 can_retry=answer.status in RETRIED or answer.status >= 500,
             )
         return _result(ctx, answer)
@@ -291,10 +291,10 @@ def _headers_complaint(values: dict[str, Any]) -> str:
     if isinstance(headers, str):
         return ""  # one placeholder for all of them
     if unnamed := [name for name in headers if not isinstance(name, str)]:
-        return f"{unnamed[0]!r} is not the name of a header; write it in quotes"
+        return f"{unnamed[0]!r} is not a valid header name; put it in quotes"
     names = [name.lower() for name in headers]
     if values["authentication"] != "none" and "authorization" in names:
-        return "remove Authorization: the authentication setting sends it"
+        return "remove the Authorization header: the authentication setting already sends it"
     if len(set(names)) < len(names):
         return "a header is given twice; header names are not case-sensitive"
     complaints = (_header_complaint(name, value) for name, value in headers.items())
@@ -303,13 +303,13 @@ def _headers_complaint(values: dict[str, Any]) -> str:
 
 def _header_complaint(name: str, value: object) -> str:
     if not HEADER_NAME.fullmatch(name):
-        return f"{name!r} is not the name of a header; use letters, digits and -"
+        return f"{name!r} is not a valid header name; use letters, digits and -"
     if FORBIDDEN_HEADERS.fullmatch(name.lower()):
         return f"{name} cannot be set: it is derived from the URL, the body and the connection"
     if not isinstance(value, str):
         return f"the value of {name} must be text: put it in quotes"
     if SECRET_HEADERS.fullmatch(name.lower()) and not _is_filled_in(value):
-        return f"the value of {name} must not be plain text: use a secret, as in {{{{ secrets.NAME }}}}"
+        return f"the value of {name} must not be plain text: refer to a secret, as in {{{{ secrets.NAME }}}}"
     if not has_placeholders(value) and UNFIT_FOR_HEADER.search(value):
         return f"the value of {name} must be one line, without control characters"
     return ""
@@ -317,7 +317,7 @@ def _header_complaint(name: str, value: object) -> str:
 
 def _body_complaint(values: dict[str, Any]) -> str:
     if values["body"] and values["method"] in ("GET", "HEAD"):
-        return f"{values['method']} requests have no body: leave it empty, or choose POST, PUT or PATCH"
+        return f"{values['method']} requests have no body: leave the body empty, or choose POST, PUT or PATCH"
     return ""
 
 
@@ -326,7 +326,7 @@ def _username_complaint(values: dict[str, Any]) -> str:
     if is_basic and not username:
         return "is required for basic authentication"
     if username and not is_basic:
-        return "is for basic authentication only: choose it, or leave this empty"
+        return "is for basic authentication only: choose basic authentication, or leave the user name empty"
     if ":" in username and not has_placeholders(username):
         return "must not contain a colon, which separates it from the password"
     return ""
@@ -336,14 +336,14 @@ def _credential_complaint(values: dict[str, Any]) -> str:
     credential = values["credential"]
     if values["authentication"] == "none":
         return (
-            "is for bearer and basic authentication only: choose one, or leave this empty"
+            "is for bearer and basic authentication only: choose one of them, or leave this setting empty"
             if credential
             else ""
         )
     if not isinstance(credential, Filled) and not _is_secret(credential):
-        return "must be the name of one secret: {{ secrets.NAME }}"
+        return "must be a reference to one secret: {{ secrets.NAME }}"
     if isinstance(credential, Filled) and not credential:
-        return "is empty: give the secret a value"
+        return "refers to an empty secret: give the secret a value"
     if isinstance(credential, Filled) and UNFIT_FOR_HEADER.search(credential):
         return "the secret must be one line, without control characters"
     return ""
@@ -354,7 +354,7 @@ def _statuses_complaint(statuses: list[Any]) -> str:
         return ""
     for status in statuses:
         if isinstance(status, bool) or not STATUS.fullmatch(str(status)):
-            return f'{shown(status)} is not a status; write one from 100 to 599, or a class such as "2xx"'
+            return f'{shown(status)} is not an HTTP status; use one from 100 to 599, or a class such as "2xx"'
     return ""
 
 

@@ -121,7 +121,7 @@ class Mask:
 
 
 class _Pieces:
-    """A search for parts of the given strings, wherever the strings were cut."""
+    """A search for parts of the given strings in a text, wherever the strings were cut off."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._text = "\0".join(texts)  # no text contains NUL

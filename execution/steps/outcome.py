@@ -53,7 +53,7 @@ class Interrupted(BaseException):
 
 
 class Later(BaseException):
-    """Raised by a step to postpone its attempt, which needs no seat until `at`.
+    """Raised by a step to postpone its attempt until `at`. The attempt occupies no seat while it waits.
 
     At that time, `run` is called again. `Context.begun_at` says when the attempt first began.
     """
@@ -76,7 +76,7 @@ class CompletedWithError(BaseException):
 
 
 def as_result(value: object) -> object:
-    """Return the value as it comes back from JSON; raise StepFailed if it cannot be stored."""
+    """Return the value as JSON can represent it; raise StepFailed if it cannot be stored."""
     if value is None or isinstance(value, bool):
         return value
     try:
@@ -86,7 +86,7 @@ def as_result(value: object) -> object:
     if (size := len(text.encode())) > RESULT_BYTES:
         raise StepFailed(
             f"the result is {size:,} bytes of JSON, but at most {RESULT_BYTES:,} can be stored; "
-            "write it to a file and return its path",
+            "write it to a file and return the path of the file",
             can_retry=False,
         )
     stored: object = json.loads(text)

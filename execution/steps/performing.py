@@ -79,7 +79,7 @@ def _alarm(ctx: Context) -> Iterator[None]:
 
 
 def unreported_outcome(ctx: Context, error: BaseException) -> Outcome:
-    """Return the outcome for an error of JIM itself, without the error's message, which was not masked."""
+    """Return the outcome for an error in JIM itself, without the message, which may contain secrets."""
     kind = type(error).__name__
     logger.error("step %s of task %s has no outcome of its own: %s", ctx.work.name, ctx.work.key, kind)
     if "executed_at" not in vars(ctx):
@@ -87,7 +87,10 @@ def unreported_outcome(ctx: Context, error: BaseException) -> Outcome:
     if ctx.saw_interrupt:
         return _interrupted(ctx, None)
     return _outcome(
-        ctx, "failed_with_error", error=f"the outcome cannot be determined ({kind})", can_retry=True
+        ctx,
+        "failed_with_error",
+        error=f"the outcome of the step cannot be determined ({kind})",
+        can_retry=True,
     )
 
 
@@ -126,7 +129,7 @@ def _run(ctx: Context) -> object:
 def _filled(ctx: Context, step_type: StepType) -> dict[str, Any]:
     binding = ctx.binding
     if binding is None:
-        raise PlaceholderError("the values of its placeholders were not looked up")
+        raise PlaceholderError("the values of the placeholders were not looked up")
     if binding.problem:
         raise StepFailed(binding.problem, can_retry=binding.can_retry)
     return step_type.fill(ctx.work.config, binding.values)
@@ -156,11 +159,11 @@ def _completed(ctx: Context, result: object) -> Outcome:
         error = "the only item failed" if total == 1 else f"all {total} items failed"
         return _outcome(ctx, "failed_with_error", error=error, result=result, can_retry=True)
     if failed * 100 > total * ctx.work.max_failed_percent:
-        allowed = f"{ctx.work.max_failed_percent} %" if ctx.work.max_failed_percent else "none"
-        error = f"{failed} of {total} items failed: the step allows {allowed}"
+        allowed = f"at most {ctx.work.max_failed_percent} %" if ctx.work.max_failed_percent else "no failures"
+        error = f"{failed} of {total} items failed, but the step allows {allowed}"
         return _outcome(ctx, "complete_with_error", error=error, result=result, can_retry=True)
     if failed or warned:
-        counts = {"failed": failed, "with a warning": warned}
+        counts = {"failed": failed, "had a warning": warned}
         message = f"of {total} items, " + " and ".join(f"{n} {what}" for what, n in counts.items() if n)
         return _outcome(ctx, "complete_with_warning", message=message, result=result)
     return _outcome(ctx, "complete", result=result)

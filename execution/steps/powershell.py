@@ -18,7 +18,7 @@ from .outcome import CannotRun, Interrupted
 from .step_type import StepType
 
 OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive")
-WAY_OUT = "install PowerShell 7 or set JIM_PWSH"
+WAY_OUT = "install PowerShell 7, or set JIM_PWSH to its path"
 PROBE_SECONDS = 30.0
 # Exit codes from this one on, and signals, can mean that PowerShell is broken; scripts use lower codes.
 LEAST_BROKEN = 126
@@ -41,7 +41,7 @@ class PowerShellStep(StepType):
             kind="list",
             secrets=False,
             text_only=True,
-            help='one entry per name or value, such as ["-Region", "north"]',
+            help='one entry per parameter name or value, such as ["-Region", "north"]',
         ),
         programs.CWD,
         programs.ENV,
@@ -65,7 +65,7 @@ class PowerShellStep(StepType):
             raise CannotRun(f"{error}; {WAY_OUT}") from None
         if not 0 <= returncode < LEAST_BROKEN and _is_broken(ctx, pwsh):
             told = f"{pwsh} is broken on worker {socket.gethostname()}: it cannot print its version"
-            raise CannotRun(f"{told}; see its output; {WAY_OUT}")
+            raise CannotRun(f"{told}; see the output of the step; {WAY_OUT}")
         return programs.result_of(returncode)
 
 
@@ -74,7 +74,7 @@ def _script_complaint(script: str) -> str:
         return complaint
     path = Path(script).resolve()
     if not path.is_file() or path.suffix.lower() != ".ps1":
-        return f"{script} is not a PowerShell script: its name must end in .ps1"
+        return f"{script} is not a PowerShell script: the file name must end in .ps1"
     return ""
 
 

@@ -39,8 +39,8 @@ FORBIDDEN_ENV = re.compile(
     re.VERBOSE,
 )
 INSTEAD = {
-    "PATH": "; use absolute paths of programs instead",
-    "HOME": "; it is the working folder: set cwd instead",
+    "PATH": "; call programs by their absolute paths instead",
+    "HOME": "; HOME is the working folder: set cwd instead",
 }
 
 CWD = Field("cwd", "Working folder", help="an absolute path; the system's temporary folder if empty")
@@ -50,7 +50,7 @@ ENV = Field(
     kind="mapping",
     text_only=True,
     fixed_names=True,
-    help="added to PATH, LANG, HOME and the JIM_… variables; the worker's own variables are not passed on",
+    help="variables besides PATH, LANG, HOME and JIM_…; the worker's own variables are not passed on",
 )
 
 
@@ -78,13 +78,16 @@ def result_of(returncode: int) -> object:
 
 
 def complaints(values: Mapping[str, Any], **own: str) -> dict[str, str]:
-    """Return errors by setting: those that the step type found (`own`), and those of cwd and env."""
+    """Return errors by setting: `own`, which the step type found, and those of cwd and env."""
     found = own | {"cwd": _cwd_complaint(values["cwd"]), "env": _env_complaint(values["env"])}
     return {field: complaint for field, complaint in found.items() if complaint}
 
 
 def path_complaint(text: str, *, what: str) -> str:
-    """Return why the path may not be run, or an empty string if it may. Links are followed."""
+    """Return why the program or script (`what`) cannot be run, or an empty string if it can.
+
+    Links are followed.
+    """
     if not os.path.isabs(text):  # noqa: PTH117 a Path would hide an empty path and a trailing slash
         return f"{text!r} is not an absolute path; it must begin with /"
     try:
@@ -115,10 +118,10 @@ def _cwd_complaint(cwd: str) -> str:
 def _env_complaint(env: dict[str, Any]) -> str:
     for name, value in env.items():
         if not ENV_NAME.fullmatch(name):
-            return f"{name!r} is not the name of a variable; use letters, digits and _"
+            return f"{name!r} is not a valid variable name; use letters, digits and _"
         if FORBIDDEN_ENV.fullmatch(name):
             instead = INSTEAD.get(name, "")
-            return f"{name} may not be set: it is JIM's own or changes which code is loaded{instead}"
+            return f"{name} cannot be set: JIM sets it itself, or it changes which code is loaded{instead}"
         if not isinstance(value, str):
             return f"the value of {name} must be text: put it in quotes"
         if "\n" in value or "\r" in value:

@@ -39,8 +39,9 @@ class PythonStep(StepType):
             "Runs in",
             kind="choice",
             default="process",
-            choices=(("process", "a child process"), ("thread", "a thread (short, trusted functions)")),
-            help="only a child process can be killed and has its printed output captured",
+            choices=(("process", "a child process"), ("thread", "a thread (for short, trusted functions)")),
+            help="a child process can be killed, and what it prints is recorded; with a thread, neither is "
+            "possible",
         ),
     )
 
@@ -56,11 +57,13 @@ class PythonStep(StepType):
         return errors
 
     def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return a warning if the function is missing here; workers may have other code than this process."""
+        """Return a warning if this process cannot find the function; workers may have other code."""
         path = config.get("function")
         if not isinstance(path, str) or not is_dotted_path(path) or not (why := missing_here(path)):
             return {}
-        return {"function": f"“{path}” was not found here: {why}. The step fails unless its workers have it."}
+        return {
+            "function": f"“{path}” was not found on this host: {why}. On workers without it, the step fails."
+        }
 
     def run(self, ctx: Context) -> object:
         if self.isolation(ctx.config) == "thread" and ctx.runs_code:
@@ -72,7 +75,7 @@ class PythonStep(StepType):
 def call_function(ctx: Context, *, certain: Callable[[], None]) -> object:
     """Import and call the function, and return its result.
 
-    `certain` raises an exception if the function must not start now.
+    `certain` is called before the import and before the call, and raises an exception to prevent them.
     """
     certain()
     function = load(ctx.config["function"])
@@ -106,7 +109,7 @@ def load(path: str) -> Callable[..., object]:
 
 @lru_cache(maxsize=1024)
 def place_of_context(function: Callable[..., object]) -> int | None:
-    """Return the position of the parameter `ctx`, `sys.maxsize` if it is keyword-only, or None without it."""
+    """Return the position of the parameter `ctx`; `sys.maxsize` if keyword-only, None if there is none."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -118,9 +121,9 @@ def place_of_context(function: Callable[..., object]) -> int | None:
 
 
 def missing_here(path: str) -> str:
-    """Return why this process cannot find the function, or an empty string if it can or this is unknown.
+    """Return why this process cannot find the function; an empty string if it can, or if it is unknown.
 
-    Nothing is imported, as imports run code and the path may be incomplete while it is typed.
+    Nothing is imported, because imports run code, and the path may be incomplete while the user types it.
     """
     module, _, name = path.rpartition(".")
     if module in sys.modules:
@@ -153,7 +156,7 @@ def _spec_of(module: str) -> ModuleSpec | None:
 
 
 def _names_in(spec: ModuleSpec) -> set[str] | None:
-    """Return all names that the source defines anywhere, or None if they are known only when it runs."""
+    """Return all names that the source defines anywhere, or None if they are known only at run time."""
     source = spec.loader.get_source(spec.name) if isinstance(spec.loader, InspectLoader) else None
     if source is None:
         return None

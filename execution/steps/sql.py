@@ -58,7 +58,7 @@ class SqlStep(StepType):
             kind="bool",
             default=False,
             fixed=True,
-            help="the database refuses all changes",
+            help="let the database refuse all changes",
         ),
         Field(
             "transaction",
@@ -75,7 +75,7 @@ class SqlStep(StepType):
             "statement_timeout_seconds",
             "Statement timeout",
             kind="number",
-            help="seconds that each statement may take",
+            help="how many seconds each statement may take",
         ),
     )
 
@@ -180,7 +180,7 @@ def _statements(values: Mapping[str, Any]) -> tuple[Statement, ...]:
     """Return the statements of the script or file; raise _Unreadable if they cannot be used."""
     connection = settings.JIM_SQL_CONNECTIONS[values["connection"]]
     if values["script"] and values["file"]:
-        raise _Unreadable("file", "cannot be given together with a script; clear one of them")
+        raise _Unreadable("file", "cannot be given together with a script; clear one of the two")
     field, text = ("file", _read(values["file"])) if values["file"] else ("script", values["script"])
     if len(text.encode()) > SCRIPT_BYTES:
         raise _Unreadable(field, f"is longer than {SCRIPT_BYTES:,} bytes; split it into several steps")
@@ -190,14 +190,14 @@ def _statements(values: Mapping[str, Any]) -> tuple[Statement, ...]:
         raise _Unreadable(field, str(error)) from None
     if not statements:
         is_given = values["file"] or text.strip()
-        empty = "contains no statement, only space and comments" if is_given else "is required, or a file"
+        empty = "contains only spaces and comments" if is_given else "is required, unless a file is given"
         raise _Unreadable(field, empty)
     for statement in statements:
         if values["transaction"] and _ends_transaction(statement):
             raise _Unreadable(
                 field,
-                f"line {statement.line}: {statement.verb} is not allowed in a script that is one transaction"
-                f"; remove it, or set transaction to false",
+                f"line {statement.line}: {statement.verb} is not allowed in a script that runs as one "
+                "transaction; remove it, or set transaction to false",
             )
     return statements
 
@@ -238,7 +238,7 @@ def _connection_complaint(name: str) -> str:
 
 def _read_only_complaint(values: Mapping[str, Any]) -> str:
     if values["read_only"] and not values["transaction"]:
-        return "requires transaction to be true: only in one transaction can the database refuse all changes"
+        return "requires transaction to be true: a database can refuse all changes only in a transaction"
     return ""
 
 
@@ -256,10 +256,10 @@ def _parameters_complaint(parameters: Any, statements: Sequence[Statement]) -> s
     used = {name: statement.line for statement in reversed(statements) for name in statement.names}
     for name, line in used.items():
         if name not in parameters:
-            return f"the script uses :{name} in the statement of line {line}; give a value for it here"
+            return f"the script uses :{name} in the statement of line {line}; give it a value here"
     for name, value in parameters.items():
         if not PARAMETER_NAME.fullmatch(name):
-            return f"{shown(name)} is not the name of a parameter; use letters, digits and _"
+            return f"{shown(name)} is not a valid parameter name; use letters, digits and _"
         if name not in used:
             return f"{name} is not used: the script has no :{name} outside quotes and comments"
         if not isinstance(value, str | int | float | bool | None):

@@ -58,7 +58,7 @@ def _postgresql(url: str) -> dict[str, str]:
     except (Error, ValueError):
         raise ValueError(FORM) from None
     if not options.get("dbname"):
-        raise ValueError(f"names no database: it {FORM}")
+        raise ValueError(f"does not name a database: it {FORM}")
     return {name: str(value) for name, value in options.items() if value is not None}
 
 

@@ -66,8 +66,8 @@ COPYING = {ExecStatus.COPY_IN, ExecStatus.COPY_OUT, ExecStatus.COPY_BOTH}
 TEMPORARY = re.compile(r"08...|53...|40001|40003|40P01|55P03|57014|57P0.|25P0[34]|58030")
 LOST = re.compile(r"08...|57P0.")
 HINTS = {
-    "42P08": "write its type, as in CAST(:name AS text)",
-    "42P18": "write its type, as in CAST(:name AS text)",
+    "42P08": "write the type of the parameter, as in CAST(:name AS text)",
+    "42P18": "write the type of the parameter, as in CAST(:name AS text)",
     "25001": "set transaction to false to run this statement outside a transaction",
 }
 QUOTING = ("DETAIL", "CONTEXT")
@@ -113,7 +113,7 @@ class InterruptibleConnection(psycopg.Connection[Any]):
         now = time.monotonic()
         self._give_up_at = min(self._give_up_at, now + GIVE_UP_SECONDS)
         if now >= self._give_up_at:
-            raise ConnectionLost("the server did not end the query when asked to cancel it")
+            raise ConnectionLost("the server was asked to cancel the query, but did not end it")
         if now >= self._cancel_at:
             with suppress(psycopg.Error):
                 self.cancel_safe(timeout=1)
@@ -164,14 +164,14 @@ class PostgresSession:
         return answer
 
     def finish(self) -> None:
-        """Commit the transaction; raise SqlFailed if the script ended it, or left one of its own open."""
+        """Commit the transaction; raise SqlFailed if the script ended it or left its own transaction open."""
         status = self._pgconn.transaction_status
         if self._transaction and status == TransactionStatus.INTRANS:
             self._commit()
         elif self._transaction:
             raise SqlFailed("the script has ended its transaction itself", can_retry=False)
         elif status != TransactionStatus.IDLE:
-            raise SqlFailed("the script leaves a transaction open: COMMIT is missing", can_retry=False)
+            raise SqlFailed("the script leaves a transaction open: add COMMIT", can_retry=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -211,14 +211,14 @@ class PostgresSession:
 
     @property
     def _scope(self) -> str:
-        """Return `true` if settings end with the transaction, else `false`, as SQL.
+        """Return the SQL literal “true” if settings are to last only for the current transaction.
 
         A transaction must not leave settings on a connection that a connection pooler reuses.
         """
         return str(self._transaction).lower()
 
     def _refuse_own(self) -> None:
-        """Raise SqlFailed if the database contains JIM's tables, which its address alone cannot show."""
+        """Raise SqlFailed if the database has JIM's tables: its address may not show that it is JIM's own."""
         tables = "SELECT FROM pg_catalog.pg_class WHERE relname = ANY(%s)"
         if self._ask(f"{tables} GROUP BY relnamespace HAVING count(*) = 2", [OWN_TABLES]).rowcount:
             raise SqlFailed("this is JIM's own database, which sql steps cannot use", can_retry=False)
@@ -227,8 +227,10 @@ class PostgresSession:
         try:
             self._ask("COMMIT")
         except ConnectionLost as error:
-            words = "the connection was lost during COMMIT, so it is unknown whether the script took effect"
-            raise SqlFailed(f"{words}: check before you run it again ({error})", can_retry=False) from None
+            words = "the connection was lost during COMMIT, so it is unknown whether the changes were saved"
+            raise SqlFailed(
+                f"{words}: check the database before you run the script again ({error})", can_retry=False
+            ) from None
         except SqlFailed:
             self._ctx.check()
             raise
@@ -360,7 +362,7 @@ def _read(result: PGresult, answer: StatementResult) -> None:
 
 
 def _as_json(value: bytes | None, kind: int) -> Any:
-    """Return numbers, booleans and JSON as such, and all other values as the server writes them."""
+    """Return numbers, booleans and JSON as JSON values, and other values as the server's text."""
     text = _text(value)
     if text is None:
         return None
@@ -377,7 +379,7 @@ def _as_json(value: bytes | None, kind: int) -> Any:
 
 
 def _number(text: str) -> int | float | str:
-    """Return a number if JSON can hold it exactly, otherwise its text."""
+    """Return the text as a number if JSON can hold it exactly, otherwise unchanged."""
     if re.fullmatch(r"-?\d{1,18}", text):
         return int(text)
     number = float(text)
@@ -396,12 +398,12 @@ def _explained_discreetly(diag: Diagnostic) -> list[str]:
     """
     more = _explained(diag, QUOTING)
     if len(more) < len(_explained(diag)):
-        more.append(f"({' and '.join(QUOTING)} are left out, as the step uses secrets)")
+        more.append(f"({' and '.join(QUOTING)} are left out, because the step uses secrets)")
     return more
 
 
 def _name_of(number: re.Match[str], statement: Statement) -> str:
-    """Return the name of the parameter that a message of the server calls by its number, such as $1."""
+    """Return the name of a parameter that the server's message calls by its number, such as $1."""
     names = statement.names
     return f":{names[int(number[1]) - 1]}" if 0 < int(number[1]) <= len(names) else number[0]
 

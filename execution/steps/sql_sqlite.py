@@ -89,13 +89,13 @@ class SqliteSession:
             return self._heeding(lambda: self._read(statement, given, keep))
 
     def finish(self) -> None:
-        """Commit the transaction; raise SqlFailed if the script ended it, or left one of its own open."""
+        """Commit the transaction; raise SqlFailed if the script ended it or left its own transaction open."""
         if self._transaction and self._connection.in_transaction:
             self._heeding(lambda: self._patiently("COMMIT"))
         elif self._transaction:
             raise SqlFailed("the script has ended its transaction itself", can_retry=False)
         elif self._connection.in_transaction:
-            raise SqlFailed("the script leaves a transaction open: COMMIT is missing", can_retry=False)
+            raise SqlFailed("the script leaves a transaction open: add COMMIT", can_retry=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -173,7 +173,7 @@ class SqliteSession:
         if code == sqlite3.SQLITE_AUTH or self._refused:
             return SqlFailed(f"{self._refused or message} is not allowed in sql steps", can_retry=False)
         if time.monotonic() >= self._deadline and code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY):
-            message = f"canceled after {self._statement_seconds:g} s (statement_timeout_seconds)"
+            message = f"cancelled after {self._statement_seconds:g} s (statement_timeout_seconds)"
         elif code == sqlite3.SQLITE_TOOBIG:
             message += f": a value can have at most {MOST_BYTES // 1024**2} MiB"
         elif "VACUUM" in message and "transaction" in message:
@@ -183,7 +183,7 @@ class SqliteSession:
     def _stop(self) -> None:
         """Interrupt the current statement; called in another thread.
 
-        The call repeats itself, because the session may be between two statements at this moment.
+        The method is called again a little later, because the session may be between two statements now.
         """
         with self._lock:
             if self._ctx.reason is None and time.monotonic() < self._deadline:

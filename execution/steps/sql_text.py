@@ -68,8 +68,8 @@ class Statement:
     """One statement of a script.
 
     `text_line` is the line of the script in which the text begins, and `line` is the line in which the
-    statement begins after any comments. `words` are its first words outside quotes and parentheses, in
-    capitals.
+    statement begins after any comments. `words` are the first words of the statement outside quotes and
+    parentheses, in capitals.
     """
 
     text: str

@@ -38,11 +38,10 @@ class StepType(ABC):
         return "thread"
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
-        """Decide how an attempt ends whose worker was lost, if the retry policy should not decide it.
+        """Return the final status of an attempt whose worker was lost; None if the retry policy decides.
 
-        This method is called in the transaction that ends the attempt. Return the status to end it with, or
-        None if the retry policy decides. A step type that locks rows here must set
-        `is_recovered_individually`.
+        This method is called in the transaction that ends the attempt. A step type that locks rows here must
+        set `is_recovered_individually`.
         """
         return None
 
@@ -66,8 +65,8 @@ class StepType(ABC):
     def check(self, values: dict[str, Any]) -> dict[str, str]:
         """Return errors by setting, from checks that go beyond the type of a single setting.
 
-        Do not check values with placeholders (see `has_placeholders`): this method is called again when they
-        are filled in.
+        Do not check values with placeholders (see `has_placeholders`): this method is called again after the
+        placeholders have been filled in.
         """
         return {}
 
@@ -83,7 +82,7 @@ class StepType(ABC):
 def _fill(setting: Field, value: object, values: Mapping[str, Any]) -> Any:
     """Return the value of one setting with its placeholders filled in.
 
-    The rule against secrets is checked again, because the plan may have been made before the rule existed.
+    Whether the setting may contain secrets is checked again, because the plan may be older than this rule.
     """
     try:
         if not setting.secrets:

@@ -32,14 +32,14 @@ class WaitStep(StepType):
         Field(
             "until",
             "Until",
-            help="a time of day such as 06:30 (the next one after the run's nominal time, on the schedule's "
-            "clock) or a moment such as 2026-12-01T09:00",
+            help="a time of day such as 06:30 (the next one after the run's nominal time, in the schedule's "
+            "time zone), or a date and time such as 2026-12-01T09:00",
         ),
     )
 
     def check(self, values: dict[str, Any]) -> dict[str, str]:
         if bool(values["duration"]) == bool(values["until"]):
-            return {"duration": "give either duration or until"}
+            return {"duration": "give either duration or until, but not both"}
         complaints = {
             "duration": "" if _is_open(values["duration"]) else _duration_complaint(values["duration"]),
             "until": "" if _is_open(values["until"]) else _until_complaint(values["until"]),
@@ -64,7 +64,7 @@ class WaitStep(StepType):
 
 
 def end_of(ctx: Context, begun: datetime) -> datetime:
-    """Return the end of the wait, the same in each call, so that the wait survives the death of a worker."""
+    """Return when the wait ends, the same time in each call, so that the wait outlives a lost worker."""
     if ctx.config["duration"]:
         return begun + timedelta(seconds=seconds_of(ctx.config["duration"]) or 0)
     until, place = ctx.config["until"], ctx.work.time_zone
@@ -74,7 +74,7 @@ def end_of(ctx: Context, begun: datetime) -> datetime:
 
 
 def next_time_of_day(at: time, place: str, *, after: datetime) -> datetime:
-    """Return the first moment from `after` on that has this time of day in the time zone `place`.
+    """Return the first moment, not before `after`, with the time of day `at` in the time zone `place`.
 
     The caller passes the nominal time as `after`, so that a late run does not wait for another day.
     """
@@ -88,7 +88,7 @@ def next_time_of_day(at: time, place: str, *, after: datetime) -> datetime:
 
 
 def _zone(place: str) -> ZoneInfo:
-    """Return the zone for display, or UTC if it is unknown, as a broken schedule can be run by hand."""
+    """Return the time zone for display, or UTC if it is unknown: broken schedules can be run by hand too."""
     try:
         return zone_of(place)
     except SpecError:
@@ -104,7 +104,7 @@ def _duration_complaint(text: str) -> str:
     if seconds is None:
         return f"{text!r} is not a duration; write 90s, 15m, 1h30m or 2d"
     if not 1 <= seconds <= LONGEST.total_seconds():
-        return f"{text!r} is out of range: at least 1s, at most {LONGEST.days}d"
+        return f"{text!r} is out of range; use a duration from 1s to {LONGEST.days}d"
     return ""
 
 
@@ -115,6 +115,7 @@ def _until_complaint(text: str) -> str:
         moment_of(text, "UTC", "cron")
     except SpecError:
         return (
-            f"{text!r} is not a time; write a time of day such as 06:30, or a moment such as 2026-12-01T09:00"
+            f"{text!r} is not a time; write a time of day such as 06:30, or a date and time such as "
+            "2026-12-01T09:00"
         )
     return ""

@@ -18,7 +18,7 @@ __all__ = ["SEVERITIES", "Finding", "examine"]
 def examine() -> list[Finding]:
     """Run all checks and return their findings.
 
-    If the database cannot be reached or is not migrated, the checks that need such a database are left out.
+    If the database cannot be reached or is not migrated, the checks that need it are left out.
     """
     findings = [*_run(database.reach)]
     if not _has_error(findings):
@@ -39,7 +39,7 @@ def _has_error(findings: Iterable[Finding]) -> bool:
 
 
 def _run(check: Callable[..., Iterable[Finding]], *given: datetime) -> Iterator[Finding]:
-    """Yield the findings of a check; if the check raises an exception, yield a finding about that."""
+    """Yield the findings of a check; if the check raises an exception, yield a finding about it."""
     try:
         yield from check(*given)
     except AWAY as error:
@@ -50,5 +50,8 @@ def _run(check: Callable[..., Iterable[Finding]], *given: datetime) -> Iterator[
         yield Finding("error", "database", f"The database cannot be used: {words}", remedy)
     except Exception as error:  # later checks may find the cause
         yield Finding(
-            "error", "doctor", f"{check.__name__}: {error!r}", "Report this to the maintainers of JIM."
+            "error",
+            "doctor",
+            f"The check “{check.__name__}” failed: {error!r}",
+            "Report this to the maintainers of JIM.",
         )

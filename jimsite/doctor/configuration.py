@@ -27,22 +27,28 @@ def web() -> Iterator[Finding]:
     public = sorted(set(settings.ALLOWED_HOSTS) - LOCAL)
     if not public:
         remedy = "For access from other hosts, set JIM_ALLOWED_HOSTS and, behind a TLS proxy, JIM_HTTPS=1."
-        yield Finding("note", "web", "JIM can be reached only under local names, such as localhost.", remedy)
+        yield Finding("note", "web", "JIM can be reached only by local names, such as localhost.", remedy)
     if "*" in public:
-        remedy = "List the host names in JIM_ALLOWED_HOSTS."
+        remedy = "Set JIM_ALLOWED_HOSTS to the host names by which users reach JIM."
         yield Finding(
             "warning", "web", "Every host name is allowed, so attackers can forge links to JIM.", remedy
         )
     if public and not settings.JIM_HTTPS:
         remedy = "Put a TLS proxy in front of JIM, and set JIM_HTTPS=1."
         yield Finding(
-            "warning", "web", "JIM is public without TLS: passwords and cookies are sent unencrypted.", remedy
+            "warning",
+            "web",
+            "Other hosts can reach JIM without TLS: passwords and cookies are sent unencrypted.",
+            remedy,
         )
     if settings.DEBUG:
         severity: Severity = "error" if public else "warning"
         remedy = "Unset JIM_DEBUG."
         yield Finding(
-            severity, "web", "JIM_DEBUG is on: error pages show internals, and memory use grows.", remedy
+            severity,
+            "web",
+            "JIM_DEBUG is on: error pages show internal details, and memory use grows.",
+            remedy,
         )
     if public and "*" not in public and settings.JIM_HTTPS and not settings.DEBUG:
         yield ok("web", f"JIM can be reached at {', '.join(public)}, over HTTPS.")
@@ -56,19 +62,22 @@ def administrator() -> Iterator[Finding]:
     if is_there:
         yield ok("users", "An administrator exists.")
     else:
-        remedy = "Create one with “manage.py createsuperuser”."
+        remedy = "Create an administrator with “manage.py createsuperuser”."
         yield Finding("warning", "users", "No active administrator exists.", remedy)
 
 
 def data_folder() -> Iterator[Finding]:
     folder = Path(settings.JIM_DATA_DIR)
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        remedy = "Create the folder, owned by the user that JIM runs as, or set JIM_DATA_DIR to another one."
+        remedy = (
+            "Create the folder if it is missing, and make the user that runs JIM its owner; or set "
+            "JIM_DATA_DIR to another folder."
+        )
         yield Finding("error", "data folder", f"The current user cannot read and write {folder}.", remedy)
         return
     if folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         remedy = f"chmod 700 {folder}"
-        yield Finding("warning", "data folder", f"Other users can read {folder}.", remedy)
+        yield Finding("warning", "data folder", f"Other users have access to {folder}.", remedy)
     for name in PRIVATE_FILES:
         yield from private(folder / name)
     yield free_space(folder, shutil.disk_usage(folder).free)
@@ -76,7 +85,7 @@ def data_folder() -> Iterator[Finding]:
 
 def private(path: Path) -> Iterator[Finding]:
     if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        text = f"{path} holds secrets, and other users can read or change it."
+        text = f"{path} holds secrets, and other users have access to the file."
         yield Finding("error", "data folder", text, f"chmod 600 {path}")
 
 
@@ -97,9 +106,11 @@ def folders() -> Iterator[Finding]:
     for name, listed in named:
         for folder in map(Path, listed):
             if not folder.is_dir():
-                yield Finding("note", name, f"{folder} does not exist.", "Create it when it is needed.")
+                yield Finding(
+                    "note", name, f"{folder} does not exist.", "Create the folder if steps need it."
+                )
             elif folder.stat().st_mode & stat.S_IWOTH:
-                text = f"All users can write to {folder}, so they can make JIM run their code."
+                text = f"All users can write to {folder}, so any of them can make JIM run their code."
                 yield Finding("error", name, text, f"chmod o-w {folder}")
             else:
                 yield ok(name, f"{folder} exists.")
@@ -116,8 +127,10 @@ def powershell() -> Iterator[Finding]:
         is_needed = False
     severity: Severity = "warning" if is_needed else "note"
     needed = "but steps need it" if is_needed else "and no step needs it"
-    remedy = "Install PowerShell 7 where workers run, or set JIM_PWSH."
-    yield Finding(severity, "powershell", f"{settings.JIM_PWSH} is not installed here, {needed}.", remedy)
+    remedy = "Install PowerShell 7 on the hosts that run workers, or set JIM_PWSH to its path."
+    yield Finding(
+        severity, "powershell", f"{settings.JIM_PWSH} is not installed on this host, {needed}.", remedy
+    )
 
 
 def heartbeat() -> Iterator[Finding]:

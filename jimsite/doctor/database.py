@@ -50,7 +50,7 @@ def latency(best: timedelta) -> Finding:
     text = f"The database answers within {span(best)}."
     if best < SLOW:
         return ok("database", text)
-    remedy = "Move the database closer to JIM, or reduce its load: each task needs several queries."
+    remedy = "Move the database closer to JIM, or reduce the database load: each task needs several queries."
     return Finding("warning", "database", text, remedy)
 
 
@@ -72,7 +72,7 @@ def clock_skew() -> Iterator[Finding]:
 def skew(ahead: timedelta) -> Finding:
     trouble = clock.trouble(ahead)
     if not trouble:
-        return ok("clock", f"This host's clock and the database's differ by {span(abs(ahead))}.")
+        return ok("clock", f"The clocks of this host and of the database differ by {span(abs(ahead))}.")
     return Finding(
         "warning", "clock", f"This host's clock is {trouble}. Schedules use the database's clock.", SET_CLOCKS
     )
@@ -87,13 +87,15 @@ def migrations() -> Iterator[Finding]:
         f"{a}.{n}" for a, n in loader.applied_migrations if a in ours and (a, n) not in loader.disk_migrations
     ]
     if missing:
-        yield Finding("error", "migrations", f"Not applied: {_first_names(missing)}.", MIGRATE)
+        yield Finding(
+            "error", "migrations", f"These migrations are not applied: {_first_names(missing)}.", MIGRATE
+        )
     if unknown:
         yield Finding(
             "error",
             "migrations",
-            f"The database is newer than this version of JIM: it has {_first_names(unknown)}.",
-            "Run the version of JIM that applied these migrations, or a newer one.",
+            f"This version of JIM is older than the database: it lacks {_first_names(unknown)}.",
+            "Run the version of JIM that applied these migrations, or a newer version.",
         )
     if not missing and not unknown:
         yield ok("migrations", "All migrations are applied.")
@@ -150,11 +152,11 @@ def _sqlite() -> Iterator[Finding]:
             "warning",
             "database",
             f"The journal mode is {mode}, so readers and writers block each other.",
-            "Move the database to a local disk that supports shared memory; JIM then uses WAL.",
+            "Move the database to a local disk that supports shared memory: JIM then uses the WAL mode.",
         )
     if synchronous < 2:
-        remedy = "Leave PRAGMA synchronous at FULL."
-        yield Finding("warning", "database", "Accepted work can be lost in a power failure.", remedy)
+        text = "PRAGMA synchronous is not FULL, so accepted work can be lost in a power failure."
+        yield Finding("warning", "database", text, "Leave PRAGMA synchronous at FULL.")
     yield from _place(Path(str(connection.settings_dict["NAME"])))
 
 

@@ -39,11 +39,11 @@ def scheduler(now: datetime) -> Iterator[Finding]:
         text = "The scheduler has never run, so schedules are not being started."
         yield Finding("error", "scheduler", text, START_SCHEDULER)
         return
-    text = f"The last tick was {span(now - tick.last_run_at)} ago."
+    text = f"A scheduler was last active {span(now - tick.last_run_at)} ago."
     if is_ticking(tick, now=now):
         yield ok("scheduler", text)
     else:
-        yield Finding("error", "scheduler", f"{text} Schedules do not start.", START_SCHEDULER)
+        yield Finding("error", "scheduler", f"{text} Schedules are not being started.", START_SCHEDULER)
 
 
 def workers(now: datetime) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def workers(now: datetime) -> Iterator[Finding]:
     silent = [worker for worker in alive if not worker.holds_lease(now)]
     living = [worker for worker in alive if worker.holds_lease(now)]
     if not living:
-        yield Finding("error", "workers", "No worker is alive, so queued tasks do not run.", START_WORKER)
+        yield Finding("error", "workers", "No worker is running, so queued tasks do not start.", START_WORKER)
     else:
         seats = sum(worker.seats for worker in living)
         yield ok(
@@ -61,25 +61,28 @@ def workers(now: datetime) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "workers",
-            f"No heartbeat from {named(silent)}: crashed, frozen, or cut off from the database.",
-            "Read their logs. A scheduler gives their tasks to other workers.",
+            f"These workers no longer send heartbeats: {named(silent)}. They may have crashed, or they "
+            "cannot reach the database.",
+            "Check the logs of these workers. A scheduler gives their tasks to other workers.",
         )
     for worker in living:
         if worker.clock_trouble:
-            text = f"The clock of {worker}'s host is {worker.clock_trouble}. Leases use the database's clock."
+            text = (
+                f"The host clock of worker {worker} is {worker.clock_trouble}. JIM uses the database's clock."
+            )
             yield Finding("warning", "clock", text, SET_CLOCKS)
     yield from _unserved([worker.pools for worker in living])
 
 
 def _unserved(serving: Sequence[Sequence[str]]) -> Iterator[Finding]:
-    """Report pools with queued tasks that no living worker serves."""
+    """Report pools that have queued tasks but that no living worker serves."""
     queued = WorkerTask.objects.queued().unserved(serving).order_by("pool")
     for pool, count in queued.values_list("pool").annotate(Count("pk")):
         yield Finding(
             "error",
             f"pool {pool}",
-            f"{counted(count, 'task')} queued, but no living worker serves the pool.",
-            f"Start a worker with --pools {pool}, or one without --pools.",
+            f"{counted(count, 'task')} queued, but no running worker serves this pool.",
+            f"Start a worker with --pools {pool}, or without --pools, which means all pools.",
         )
 
 
@@ -94,29 +97,34 @@ def queue(now: datetime) -> Iterator[Finding]:
             else "No tasks are waiting.",
         )
         return
+    text = f"A task that is ready to start has been waiting for {span(now - oldest)}."
     remedy = (
-        "“manage.py queue” shows what tasks wait for: a limit, a pool, or seats (--threads, --processes)."
+        "Use “manage.py queue” to see what each task waits for. If all workers are busy, start more workers."
     )
-    yield Finding("warning", "queue", f"A task has been ready for {span(now - oldest)}.", remedy)
+    yield Finding("warning", "queue", text, remedy)
 
 
 def orphans(now: datetime) -> Iterator[Finding]:
     count = WorkerTask.objects.orphaned()[:MOST].count()
-    text = f"Found {_about(count, 'task')} assigned to workers that have ended."
+    text = f"Found {_about(count, 'task')} assigned to workers that are no longer running."
     yield _unless(
         count,
         "warning",
         "stuck work",
         text,
-        "Check that a scheduler is running: it gives such tasks to other workers within seconds.",
+        "Check that a scheduler is running: it gives these tasks to other workers within seconds.",
     )
 
 
 def stuck(now: datetime) -> Iterator[Finding]:
     rows = Execution.objects.stuck().filter(started_at__lt=now - A_MOMENT).defer("plan")
     found = list(rows[:MOST])
-    text = f"Found {_about(len(found), 'execution')} in progress without a task: {named(found)}."
-    remedy = "Check that a scheduler is running: it ends such executions. If one is running, read its log."
+    count = _about(len(found), "execution")
+    text = f"Found {count} in progress without a queued or running task: {named(found)}."
+    remedy = (
+        "Check that a scheduler is running: it continues or ends these executions. If one is running, check "
+        "its log for errors."
+    )
     yield _unless(len(found), "warning", "stuck work", text, remedy)
 
 
@@ -124,80 +132,90 @@ def unaccounted(now: datetime) -> Iterator[Finding]:
     ended = Execution.objects.unaccounted().filter(finished_at__lt=now - SILENT)[:MOST].count()
     due = Occurrence.objects.due(now - SILENT)[:MOST].count()
     text = (
-        f"Due but not settled: {_about(due, 'occurrence')}. "
-        f"Ended but not counted: {_about(ended, 'execution')}."
+        f"Found {_about(due, 'due run')} not yet started or skipped, and {_about(ended, 'ended execution')} "
+        "not yet added to the counters of schedules."
     )
     yield _unless(
-        ended + due, "warning", "scheduler", text, "Check that a scheduler is running, and read its log."
+        ended + due,
+        "warning",
+        "scheduler",
+        text,
+        "Check that a scheduler is running, and check its log for errors.",
     )
 
 
 def overdue(now: datetime) -> Iterator[Finding]:
     found = list(Schedule.objects.open().overdue(now).only("name").order_by("next_run_at")[:MOST])
-    text = f"Found {_about(len(found), 'schedule')} overdue: {named(found)}."
+    text = f"Found {_about(len(found), 'overdue schedule')}: {named(found)}."
     yield _unless(
         len(found),
         "warning",
         "schedules",
         text,
-        "Check that a scheduler is running: it catches up automatically.",
+        "Check that a scheduler is running: it catches up on overdue schedules automatically.",
     )
 
 
 def broken(now: datetime) -> Iterator[Finding]:
     found = list(Schedule.objects.open().exclude(spec_error="").only("name").order_by("name")[:MOST])
-    text = f"These schedules do not run, because their spec cannot be read: {named(found)}."
+    text = f"These schedules do not run, because their specs cannot be read: {named(found)}."
     yield _unless(
         len(found),
         "warning",
         "schedules",
         text,
-        "Edit the schedules. Use “manage.py describe NAME” to see the error.",
+        "Use “manage.py describe NAME” to see the error, then edit the schedule.",
     )
 
 
 def failing(now: datetime) -> Iterator[Finding]:
     paused = Schedule.objects.paused_by_failures()
     found = list(paused.only("name").order_by("name")[:MOST])
-    text = f"Paused after repeated failures: {named(found)}."
-    remedy = "Find the cause with “describe NAME”, then run “resume NAME”."
+    text = f"These schedules were paused after repeated failures: {named(found)}."
+    remedy = "Find the cause with “manage.py describe NAME”, then run “manage.py resume NAME”."
     yield _unless(len(found), "warning", "schedules", text, remedy)
 
 
 def late(now: datetime) -> Iterator[Finding]:
     found = list(Execution.objects.late(now).defer("plan").order_by("deadline_at")[:MOST])
-    text = f"Running past their deadline: {named(found)}."
+    text = f"These executions are still running after their deadline: {named(found)}."
     yield _unless(
         len(found),
         "warning",
         "executions",
         text,
-        "Use “execution ID” to see the progress, or “cancel ID” to cancel an execution.",
+        "Use “manage.py execution ID” to see the progress, or “manage.py cancel ID” to cancel an execution.",
     )
 
 
 def definitions(now: datetime) -> Iterator[Finding]:
     """Check the workflows in this host's code."""
     problems = discovery.problems()
-    remedy = "Fix the module, then run “manage.py syncworkflows”. Until then, its workflows are not changed."
+    remedy = "Fix the module, then run “manage.py syncworkflows”. Until then, its workflows are not updated."
     for problem in problems:
         yield Finding("error", "workflows", f"Workflows cannot be deployed: {problem}", remedy)
     if not problems:
         count = len(discovery.definitions().workflows)
-        yield ok("workflows", f"{counted(count, 'workflow')} in the code.")
+        yield ok("workflows", f"Found {counted(count, 'workflow')} in the code.")
 
 
 def stuck_workflows(now: datetime) -> Iterator[Finding]:
     found = list(Workflow.objects.shown_as("needs_attention").only("title").order_by("title")[:MOST])
-    text = f"Waiting for an operator: {named(found)}."
-    remedy = "Use “manage.py workflows” to see the issue, and resolve it on the page of the workflow."
+    text = f"These workflows need an operator: {named(found)}."
+    remedy = "Use “manage.py workflows” to see each issue, and resolve it on the page of the workflow."
     yield _unless(len(found), "warning", "workflows", text, remedy)
 
 
 def limits(now: datetime) -> Iterator[Finding]:
     closed = list(Limit.objects.filter(size=0).order_by("key")[:MOST])
     text = f"The size of these limits is 0, so their tasks do not start: {named(closed)}."
-    yield _unless(len(closed), "note", "limits", text, "To start such tasks, set a size above 0.")
+    yield _unless(
+        len(closed),
+        "note",
+        "limits",
+        text,
+        "To let these tasks start, use “manage.py limit set KEY SIZE” with a size above 0.",
+    )
 
 
 def housekeeping(now: datetime) -> Iterator[Finding]:
@@ -205,10 +223,15 @@ def housekeeping(now: datetime) -> Iterator[Finding]:
     if done is None or now - done < UNTIDY:
         yield ok(
             "housekeeping",
-            f"Old records were last deleted {span(now - done)} ago." if done else "Not due yet.",
+            f"Old records were last deleted {span(now - done)} ago."
+            if done
+            else "Old records have not been deleted yet.",
         )
         return
-    remedy = "Workers delete old records when they are idle: start more workers, or read their logs."
+    remedy = (
+        "Workers delete old records, mostly while they are idle. Start more workers, or check the worker "
+        "logs for errors."
+    )
     yield Finding("warning", "housekeeping", f"Old records were last deleted {span(now - done)} ago.", remedy)
 
 
@@ -216,17 +239,17 @@ def webhooks(now: datetime) -> Iterator[Finding]:
     disabled = list(
         Endpoint.objects.filter(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True)[:MOST]
     )
-    text = f"Disabled after too many failures: {named(disabled)}."
-    remedy = "Fix the receiver, then enable the webhooks and repeat failed deliveries on the Webhooks page."
+    text = f"JIM disabled these webhooks, because their deliveries failed: {named(disabled)}."
+    remedy = "Fix the receivers, then enable the webhooks and redeliver failed events on the Webhooks page."
     yield _unless(len(disabled), "warning", "webhooks", text, remedy)
     unsent = Delivery.objects.pending().filter(next_try_at__lt=now - UNSENT)[:MOST].count()
-    text = f"Overdue by more than {span(UNSENT)}: {_about(unsent, 'delivery', 'deliveries')}."
+    text = f"Found {_about(unsent, 'delivery', 'deliveries')} overdue by more than {span(UNSENT)}."
     yield _unless(
         unsent,
         "warning",
         "webhooks",
         text,
-        "Check that a worker or a scheduler is running, as they send the deliveries.",
+        "Check that a worker or a scheduler is running; either one can send deliveries.",
     )
 
 
@@ -237,7 +260,9 @@ def secrets(now: datetime) -> Iterator[Finding]:
         yield Finding("error", "secrets", str(error), "See docs/secrets.md for where the keys are stored.")
         return
     text = f"This host has no key to decrypt these secrets: {', '.join(sorted(lost)[:5])}."
-    remedy = "Restore the key from a backup or another host (docs/secrets.md), or set new values."
+    remedy = (
+        "Restore the key from a backup or another host (docs/secrets.md), or give these secrets new values."
+    )
     yield _unless(len(lost), "error", "secrets", text, remedy)
 
 

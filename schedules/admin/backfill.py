@@ -55,7 +55,7 @@ class BackfillAdmin(RecordAdmin[Backfill], OperationsAdmin[Backfill]):
 
     @admin.display(description="status")
     def state(self, backfill: Any) -> SafeString:
-        """Return the status badge; a done backfill with pending occurrences is shown as waiting."""
+        """Return the status as a badge: “waiting” if the backfill is done but has pending occurrences."""
         return badge(
             "waiting" if backfill.status == Backfill.Status.DONE and backfill.waiting else backfill.status
         )

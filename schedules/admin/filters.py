@@ -74,7 +74,7 @@ class TagFilter(admin.SimpleListFilter):
 
 
 class MemoText(Func):
-    """The SQL for a memo entry by its name; with Django's lookup, the name “7” would be a list index."""
+    """The SQL for the text of a memo entry. Django's own lookup would read the name “7” as a list index."""
 
     function = "jsonb_extract_path_text"
 
@@ -87,7 +87,7 @@ class MemoText(Func):
 
 
 class MemoFilter(admin.SimpleListFilter):
-    """A filter by memo, typed as “name” or “name=text”, because there are too many values for a list."""
+    """A filter by memo. Users type “name” or “name=text”, because a list would have too many choices."""
 
     title = parameter_name = "memo"
     template = "admin/schedules/schedule/_memo_filter.html"
@@ -114,7 +114,7 @@ class MemoFilter(admin.SimpleListFilter):
 
 
 class ScheduleFilter(admin.SimpleListFilter):
-    """A filter by schedule. It offers all open schedules if they are few, otherwise only the chosen one."""
+    """A filter by schedule. It lists the open schedules, or only the chosen schedule if too many are open."""
 
     title = "schedule"
     parameter_name = "schedule__id__exact"

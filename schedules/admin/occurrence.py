@@ -30,7 +30,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     list_filter: ClassVar = [("status", InWords), "source", ScheduleFilter]
     linked_by = ("backfill",)
     search_fields = ("schedule__name",)
-    search_help_text = "Search by the name of a schedule, or part of the name."
+    search_help_text = "Search by the name of a schedule, or by part of the name."
     fields = (
         "nominal",
         "schedule_link",
@@ -52,7 +52,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         return rows.defer("execution__plan", "execution__last_result", "schedule__last_result")
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
-        """Filter occurrences by schedule name: first find the matching schedules, which are far fewer."""
+        """Filter occurrences by schedule name. Search the schedules first, because these are far fewer."""
         if not (text := search_text(search_term)):
             return queryset, False
         found = Schedule.objects.filter(name__icontains=text).order_by("pk")
@@ -75,7 +75,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
 
     @admin.display(description="planned")
     def planned(self, occurrence: Occurrence) -> str:
-        """Return the time including jitter, or a dash if jitter does not change the time."""
+        """Return the time with jitter, or a dash if the occurrence has no jitter."""
         if occurrence.planned_at == occurrence.nominal_at or occurrence.source != Occurrence.Source.AUTO:
             return NOTHING
         return on_the_clock(occurrence.planned_at, occurrence.schedule.zone)
@@ -102,9 +102,9 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
 
     def _waits_for(self, occurrence: Occurrence) -> SafeString | str:
         if occurrence.schedule.is_paused and occurrence.source in Occurrence.AUTOMATIC_SOURCES:
-            return "waits: the schedule is paused"
+            return "waiting: the schedule is paused"
         is_early = occurrence.planned_at > clock.now()
-        return "delayed by jitter" if is_early else "waits for its turn"
+        return "delayed by jitter" if is_early else "waiting for its turn"
 
     @admin.display(description="why")
     def sentence(self, occurrence: Occurrence) -> str:
@@ -115,10 +115,10 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     def lag(self, occurrence: Occurrence) -> str:
         return span(occurrence.lag)
 
-    @admin.display(description="settled")
+    @admin.display(description="decided")
     def settled(self, occurrence: Occurrence) -> str:
         lag = occurrence.lag
-        return NOTHING if lag is None else f"{span(lag)} after its time"
+        return NOTHING if lag is None else f"{span(lag)} after the planned time"
 
     @admin.display(description="policy")
     def policy(self, occurrence: Occurrence) -> str:
@@ -138,7 +138,7 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
     def all_of_that_time(self, occurrence: Occurrence) -> SafeString:
         query = urlencode({"at": named_time(occurrence.nominal_at)})
         url = f"{reverse('admin:schedules_schedule_why', args=[occurrence.schedule_id])}?{query}"
-        return format_html('<a href="{}">All about this time</a>', url)
+        return format_html('<a href="{}">Explain this time</a>', url)
 
 
 def _execution_link(pk: int) -> SafeString:

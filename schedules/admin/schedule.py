@@ -170,7 +170,7 @@ class ScheduleAdmin(VerbsAdmin[Schedule]):
 
     @admin.display(description="when")
     def rules(self, schedule: Schedule) -> SafeString:
-        """Return the parts of the spec that are set, written as in the form."""
+        """Return the parts of the spec that have a value, as HTML and in the notation of the form."""
         texts = to_text(schedule.spec, schedule.calendars)
         given = [(name.replace("_", " "), text) for name, text in texts.items() if text]
         return format_html_join("", "<b>{}</b><pre>{}</pre>", given)

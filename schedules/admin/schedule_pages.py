@@ -41,7 +41,7 @@ def overview(request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
 
 
 def why_view(admin: ModelAdmin[Schedule], request: HttpRequest, pk: int) -> HttpResponse:
-    """Show why a schedule did or did not run at a time, or whether it will."""
+    """Show the page that explains why a schedule ran, did not run or will run at a given time."""
     schedule = _schedule(admin, request, pk)
     form = WhyForm.asked(request, schedule)
     answer = schedule.why(form.cleaned_data["at"], now=clock.now()) if form.is_valid() else None

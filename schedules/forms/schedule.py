@@ -28,10 +28,10 @@ DURATIONS = {
     "timeout_seconds": "Timeout",
     "deadline_seconds": "Deadline",
 }
-BOUND_HELP = "In the schedule's time zone."
+BOUND_HELP = "A date, or a date and time, in the schedule's time zone."
 DST_LABELS = {
-    "cron": "As in cron: a fixed time that is skipped runs after the gap, one that is repeated runs once",
-    "literal": "Literally: a time that is skipped does not run, one that is repeated runs twice",
+    "cron": "As in cron: if the clocks skip a fixed time, run after the gap; if they repeat it, run once",
+    "literal": "Literally: if the clocks skip a time, do not run; if they repeat it, run twice",
 }
 
 DST_CHOICES = [(mode, DST_LABELS[mode]) for mode in DST_MODES]
@@ -41,16 +41,16 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
     """The fields of a schedule, except rules, exclusions and steps, which pages and the admin add."""
 
     tags = Tags(required=False, help_text="Separated by commas. Schedules can be filtered by tag.")
-    memo = Memo(required=False, help_text="One per line, such as “owner: Ada”.")
+    memo = Memo(required=False, help_text="One entry per line, such as “owner: Ada”.")
     topics = Tags(
         label="On events of",
         required=False,
-        help_text="Topics, separated by commas. Each of their events starts a run, whose steps can use "
-        "{{ event.payload }}.",
+        help_text="Topics, separated by commas. Each event in one of these topics starts a run. The steps of "
+        "the run can use {{ event.payload }}.",
     )
     time_zone = line(
         "Time zone",
-        help="A place, such as Europe/London; UTC if empty.",
+        help="A time zone name, such as Europe/London. If empty, UTC is used.",
         example="UTC",
         code=False,
         max_length=100,
@@ -60,7 +60,8 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
     end_at = line("Not after", help=BOUND_HELP, example="2027-03-31 or 2027-03-31 18:00", max_length=100)
     jitter = line(
         "Jitter",
-        help="Delays each run by up to this duration, to spread the load. The delay of a time never changes.",
+        help="Delays each run by up to this duration, to spread the load. The delay varies from run to "
+        "run, but a given scheduled time always has the same delay.",
         example="5m",
         max_length=100,
     )
@@ -68,13 +69,13 @@ class ScheduleFields(VerbForm, ScheduleModelForm):
     paused = forms.BooleanField(
         label="Start paused",
         required=False,
-        help_text="While paused, the schedule runs only when it is started manually.",
+        help_text="While the schedule is paused, it runs only when it is started manually.",
     )
     note = line("Pause note", code=False, max_length=1000)
     run_at_once = forms.BooleanField(
         label="Run once immediately",
         required=False,
-        help_text="Starts a run as soon as the schedule is saved, even if it starts paused.",
+        help_text="Starts a run as soon as the schedule is saved, even if the schedule is saved as paused.",
     )
 
     class Meta:
@@ -129,15 +130,17 @@ class ScheduleForm(ScheduleFields):
 
     patterns = Lines(
         rows=3,
-        help_text="One per line: <code>at 09:00, 12:30 on mon-fri</code>, or "
-        "<code>every 25m from 09:00 until 17:30 on mon,wed</code>. Without weekdays: every day. "
-        "Text after “ #” is a comment that says what the line means; it is updated automatically.",
+        help_text="One rule per line: <code>at 09:00, 12:30 on mon-fri</code>, or "
+        "<code>every 25m from 09:00 until 17:30 on mon,wed</code>. A line without weekdays "
+        "applies to every day. Text after “ #” says what the line means. JIM updates this text "
+        "automatically.",
     )
     cron = Lines(
         rows=3,
         help_text="One expression per line: minute, hour, day of month, month, day of week, such as "
-        "<code>0 3 * * mon-fri</code>. A sixth field is the year; with seven fields, the first is the "
-        "second. Or use @hourly, @daily, @weekly, @monthly, @yearly, <code>@every 90m/5m</code>.",
+        "<code>0 3 * * mon-fri</code>. A sixth field is the year. If there are seven fields, the first "
+        "one is for seconds. Or use @hourly, @daily, @weekly, @monthly, @yearly, "
+        "<code>@every 90m/5m</code>.",
     )
     every = Lines(
         help_text="One interval per line, such as <code>90s</code>, <code>15m</code>, <code>1h30m</code>; "
@@ -151,16 +154,16 @@ class ScheduleForm(ScheduleFields):
     exclude = Lines(
         rows=3,
         label="Except",
-        help_text="One per line: <code>calendar UK holidays</code> (a shared calendar), "
+        help_text="One exclusion per line: <code>calendar UK holidays</code> (a shared calendar), "
         "<code>holidays GB ENG</code>, <code>dates 2026-12-24/2027-01-02</code>, "
         "<code>from 2026-12-01 22:00 until 2026-12-02 04:00</code>, <code>day_of_week: sat,sun</code>.",
     )
     structured = Lines(
         label="Calendars",
-        help_text="One per line, with named fields: <code>hour: 9-17, minute: 0,30, day_of_month: 1-7, "
-        "day_of_week: mon</code>. Fields: second, minute, hour (0 if not named), day_of_month, month, year, "
-        "day_of_week (any). Unlike in cron, both day fields have to match. "
-        'A line can end with <code>comment: "…"</code>, which is kept.',
+        help_text="One rule per line, with named fields: <code>hour: 9-17, minute: 0,30, day_of_month: 1-7, "
+        "day_of_week: mon</code>. The fields second, minute and hour are 0 if left out; day_of_month, month, "
+        "year and day_of_week then match any value. Unlike in cron, a day must match both day_of_month and "
+        'day_of_week. A line can end with <code>comment: "…"</code>, which is stored with the rule.',
     )
     version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
@@ -196,7 +199,7 @@ class ScheduleForm(ScheduleFields):
 
 
 def _offer(form: forms.ModelForm[Any], name: str, choices: list[tuple[str, str]]) -> None:
-    """Offer the registered choices, and the current one even if it is no longer registered."""
+    """Offer the registered choices in a form field, and its current choice even if that is not registered."""
     current = form[name].value()
     if current and current not in dict(choices):
         choices = [*choices, (current, f"{current} (not installed)")]
@@ -204,5 +207,8 @@ def _offer(form: forms.ModelForm[Any], name: str, choices: list[tuple[str, str]]
 
 
 def _field_of(name: str) -> str:
-    """Return the form field for a part of the spec: `calendars` is the name of another field of the model."""
+    """Return the name of the form field for a part of the spec.
+
+    The field for `calendars` has another name, because the model already has a field `calendars`.
+    """
     return "structured" if name == "calendars" else name

@@ -17,9 +17,9 @@ PREFIX = "config-"
 # What people can type, by kind of setting. ListSetting and MappingSetting read both formats.
 FORMATS = {
     "list": "one entry per line, or a JSON list",
-    "mapping": "one “name: value” per line, or a JSON object",
+    "mapping": "one “name: value” pair per line, or a JSON object",
 }
-TYPED_HINT = 'On a line, 3 is a number and "3" is text.'
+TYPED_HINT = 'Without quotes, 3 is a number; with quotes, "3" is text.'
 EXAMPLE = "such as "
 QUIET = {"autocomplete": "off", "spellcheck": "false"}
 
@@ -106,7 +106,7 @@ class LinesSetting(TextSetting):
         return text if loaded is None and text != "null" else loaded
 
     def _line(self, value: object) -> str:
-        """Return a string unchanged if `_entry` would read it back, and any other value as JSON."""
+        """Return a string as it is if `_entry` reads it as the same string, and any other value as JSON."""
         return value if isinstance(value, str) and self._entry(value) == value else _json(value)
 
 
@@ -203,7 +203,7 @@ def _sentence(text: str) -> str:
 
 
 def _loaded(text: str) -> Any:
-    """Return the value of JSON text; None if the text is not JSON."""
+    """Return the value that JSON text stands for, or None if the text is not valid JSON."""
     try:
         return strict_json.loads(text)
     except ValueError:

@@ -20,7 +20,7 @@ from . import weekdays
 Initial = dict[str, Any]
 RULES, EXCLUDE = "rules", "exclude"
 RULE_LISTS = ("patterns", "cron", "calendars", "every", "at")
-COMMENT = "Shown in explanations of why the schedule did not run."
+COMMENT = "Shown when JIM explains why the schedule did not run."
 LABELS = {key: key.replace("_", " ").capitalize() for key in KEYS}
 CRON_EXAMPLES = (
     ("*/15 * * * *", "every 15 minutes"),
@@ -59,7 +59,7 @@ def hidden() -> forms.CharField:
 
 
 class SpecItemForm(forms.Form):
-    """A form for a rule or exclusion. Its fields are not checked one by one: `Spec.parse` checks the item."""
+    """A form for one rule or exclusion. Its fields are not checked one by one: `Spec.parse` checks all."""
 
     use_required_attribute = False
     do_not_call_in_templates = True  # pages list the kinds of forms
@@ -97,7 +97,7 @@ class SpecItemForm(forms.Form):
         self.add_error(name, sentence(message))
 
     def given(self, *names: str) -> dict[str, str]:
-        """Return the values of these fields by name, without empty ones."""
+        """Return the values of the fields with these names, by name and without empty values."""
         return {name: self.cleaned_data[name] for name in names if self.cleaned_data.get(name)}
 
 
@@ -105,7 +105,7 @@ class JSONItemForm(SpecItemForm):
     """The form for a stored item that no other form can show."""
 
     slug, title = "json", "As stored"
-    about = "This item cannot be shown as separate fields."
+    about = "This item cannot be shown in separate fields. Edit it as JSON."
     text = lines("JSON")
 
     @classmethod
@@ -134,7 +134,7 @@ class DaysForm(RuleForm):
         choices=[(day, day.capitalize()) for day in weekdays.DAYS],
         widget=forms.CheckboxSelectMultiple,
     )
-    on = line("Days of the week", help="Such as mon-fri, or fri#2 for the second Friday of a month.")
+    on = line("Days of the week", help="Such as mon-fri, or fri#2 for the second Friday of each month.")
     was = hidden()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -149,9 +149,11 @@ class DaysForm(RuleForm):
 
 class WeekForm(DaysForm):
     slug, title, spec_list = "week", "Days and times", "patterns"
-    about = "At these times, on these days of the week."
+    about = "Runs at the given times on the given days of the week."
     start: ClassVar = {"times": "09:00", "days": weekdays.DAYS[:5]}
-    times = line("Times", help="Separated by commas, such as 09:00, 12:30.", example="09:00, 12:30")
+    times = line(
+        "Times", help="Times of day, separated by commas, such as 09:00, 12:30.", example="09:00, 12:30"
+    )
     field_order = ("times",)
 
     @classmethod
@@ -167,11 +169,11 @@ class WeekForm(DaysForm):
 
 class WindowForm(DaysForm):
     slug, title, spec_list = "window", "Interval in a window", "patterns"
-    about = "At an interval between two times of day."
+    about = "Runs at an interval between two times of day."
     start: ClassVar = {"every": "30m", "first": "09:00", "last": "17:00"}
     every = line("Every", help="Such as 90s, 25m, 1h30m.", example="25m")
-    first = line("From", help="The first time of the day.", example="00:00")
-    last = line("Until", help="The last possible time of the day.", example="23:59:59")
+    first = line("From", help="The time of the first run of the day.", example="00:00")
+    last = line("Until", help="The last run of the day is at or before this time.", example="23:59:59")
 
     @classmethod
     def initial_of(cls, item: Any) -> Initial | None:
@@ -190,13 +192,13 @@ class WindowForm(DaysForm):
 
 class CronForm(RuleForm):
     slug, title, spec_list = "cron", "Cron", "cron"
-    about = "A cron expression."
+    about = "Runs at the times of a cron expression."
     start: ClassVar = {"expression": "0 2 * * *"}
     examples = CRON_EXAMPLES
     expression = line(
         "Expression",
-        help="Minute, hour, day of month, month, day of week. A sixth field is the year; with seven fields, "
-        "the first is the second.",
+        help="Minute, hour, day of month, month, day of week. A sixth field is the year. If there are seven "
+        "fields, the first one is for seconds.",
         example="0 3 * * mon-fri",
     )
 
@@ -210,7 +212,7 @@ class CronForm(RuleForm):
 
 class CalendarForm(RuleForm):
     slug, title, spec_list = "calendar", "Calendar", "calendars"
-    about = "One value per field. All fields have to match."
+    about = "Runs at the times that match all fields, such as 09:00 on the first Monday of each month."
     start: ClassVar = {"hour": "9", "day_of_month": "1-7", "day_of_week": "mon"}
     is_wide = True
     second, minute, hour, day_of_month, month, day_of_week, year = (
@@ -228,10 +230,14 @@ class CalendarForm(RuleForm):
 
 class IntervalForm(RuleForm):
     slug, title, spec_list = "interval", "Interval", "every"
-    about = "At a fixed interval, unaffected by daylight saving."
+    about = "Runs at a fixed interval, unaffected by daylight saving time."
     start: ClassVar = {"every": "1h"}
     every = line("Every", help="Such as 90s, 15m, 1h30m, 2d.", example="15m")
-    offset = line("Offset", help="1h with offset 5m: five minutes past every hour.", example="0s")
+    offset = line(
+        "Offset",
+        help="If the interval is 1h, the offset 5m means five minutes past every hour.",
+        example="0s",
+    )
 
     @classmethod
     def initial_of(cls, item: Any) -> Initial | None:
@@ -249,9 +255,9 @@ class IntervalForm(RuleForm):
 
 class OnceForm(RuleForm):
     slug, title, spec_list = "once", "Once", "at"
-    about = "At individual moments."
+    about = "Runs once at each of the given dates and times."
     times = lines(
-        "Moments",
+        "Dates and times",
         help="One per line, in the schedule's time zone, such as 2026-12-01 09:00, or with a UTC offset, "
         "such as 2026-12-01T09:00:00Z.",
         example="2026-12-01 09:00",
@@ -264,7 +270,7 @@ class OnceForm(RuleForm):
     def clean_times(self) -> list[object]:
         times = list(from_text({"at": self.cleaned_data["times"]})["at"])
         if not times:
-            raise ValidationError("Write at least one moment, such as 2026-12-01 09:00.")
+            raise ValidationError("Enter at least one date and time, such as 2026-12-01 09:00.")
         return times
 
     def items(self) -> list[object]:
@@ -305,13 +311,13 @@ class ExclusionForm(SpecItemForm):
 
 class SharedCalendarForm(ExclusionForm):
     slug, title = "shared", "A shared calendar"
-    about = "All dates of a shared calendar, including dates that are added later."
+    about = "Excludes the dates and times of a shared calendar, including those that are added later."
     keys: ClassVar = {"calendar": "calendar"}
     needed = ("calendar",)
     calendar = forms.CharField(label="Calendar", required=False, widget=forms.Select)
 
     def offer(self, names: Sequence[str]) -> None:
-        """Offer these calendars, and the chosen one even if it no longer exists."""
+        """Offer the calendars with these names, and the chosen calendar even if it no longer exists."""
         current = str(self["calendar"].value() or "")
         missing = [] if not current or current in names else [(current, f"{current} (not found)")]
         widget = self.fields["calendar"].widget
@@ -321,22 +327,25 @@ class SharedCalendarForm(ExclusionForm):
 
 class HolidaysForm(ExclusionForm):
     slug, title = "holidays", "Public holidays"
-    about = "Public holidays of a country or of one of its subdivisions."
+    about = "Excludes the public holidays of a country, or of a subdivision such as a state."
     start: ClassVar = {"holidays": "GB"}
     keys: ClassVar = {name: name for name in ("holidays", "subdivision", "comment")}
     needed = ("holidays",)
-    holidays = line("Country", help="Two letters, such as GB.", example="GB")
+    holidays = line("Country", help="The two-letter code of the country, such as GB.", example="GB")
     subdivision = line(
-        "Subdivision", help="Such as ENG. Empty: holidays of the whole country.", example="ENG"
+        "Subdivision",
+        help="The code of the subdivision, such as ENG for England. If empty, only nationwide holidays "
+        "are excluded.",
+        example="ENG",
     )
     comment = line("Comment", help=COMMENT, code=False)
 
 
 class DatesForm(ExclusionForm):
     slug, title = "dates", "Dates"
-    about = "One day, or all days from one date to another."
+    about = "Excludes one day, or all days from one date to another."
     first = line("From", example="2026-12-24")
-    last = line("To", help="Empty: one day only.", example="2027-01-02")
+    last = line("To", help="Leave this empty to exclude one day only.", example="2027-01-02")
     comment = line("Comment", help=COMMENT, code=False)
 
     @classmethod
@@ -353,7 +362,7 @@ class DatesForm(ExclusionForm):
 
 class SpanForm(ExclusionForm):
     slug, title = "between", "A span of time"
-    about = "From one moment to another, in the schedule's time zone."
+    about = "Excludes a span from one date and time to another, in the schedule's time zone."
     keys: ClassVar = {"first": "from", "last": "until", "comment": "comment"}
     needed = ("first", "last")
     first = line("From", example="2026-12-01 22:00")
@@ -363,7 +372,7 @@ class SpanForm(ExclusionForm):
 
 class MatchingForm(ExclusionForm):
     slug, title = "matching", "Matching times"
-    about = "All times that match, such as each Saturday and Sunday."
+    about = "Excludes the times that match all fields, such as each Saturday and Sunday."
     start: ClassVar = {"day_of_week": "sat,sun"}
     is_wide = True
     keys: ClassVar = {name: name for name in (*KEYS, "comment")}
@@ -390,7 +399,7 @@ EXCLUSION_FORMS: Kinds = {
 
 
 def _only_texts(item: Any, names: Iterable[str]) -> dict[str, str] | None:
-    """Return a copy of the item if it has only these keys and all values are strings, otherwise None."""
+    """Return a copy of the item if it is not empty and has only these keys and strings, otherwise None."""
     is_known = isinstance(item, dict) and bool(item) and item.keys() <= set(names)
     return dict(item) if is_known and _are_texts(item.values()) else None
 
@@ -400,6 +409,6 @@ def _are_texts(values: Iterable[object]) -> bool:
 
 
 def _number(text: str) -> str | int:
-    """Return a bare number as an integer, which means seconds; return any other text unchanged."""
+    """Return a bare number, of seconds, as an integer; return any other text unchanged."""
     seconds = whole_number(text, digits=17)
     return text if seconds is None else seconds

@@ -46,8 +46,8 @@ LABELS = {
     "on_crash": "If the worker dies",
 }
 HELP_TEXTS = {
-    "timeout_seconds": "Such as 90s or 1h30m. Empty: no limit.",
-    "max_retries": "How often the step is tried again after a failure.",
+    "timeout_seconds": "Such as 90s or 1h30m. If empty, no timeout applies.",
+    "max_retries": "How many times a failed step is retried.",
     "retry_seconds": "Such as 10s.",
     "pool": "The pool in which the step is queued. Workers choose the pools that they serve.",
 }
@@ -75,11 +75,14 @@ class TaskForm(VerbForm, AnyModelForm):
     retry_on = Words(
         label="Retry only after",
         initial=list,
-        help_text="One per line. Only errors that contain one of these texts are retried. Empty: all errors.",
+        help_text="One text per line. The step is retried only if its error contains one of these texts. If "
+        "empty, the step is retried after any error.",
     )
     resources = Words(
+        label="Resources",
         initial=list,
-        help_text="One per line, such as connected-system:7. Limits say how many tasks can use each at once.",
+        help_text="One resource per line, such as connected-system:7. A limit can say how many tasks may use "
+        "a resource at the same time.",
     )
     drawn_for = hidden(initial="fields:")
 
@@ -141,7 +144,7 @@ class TaskForm(VerbForm, AnyModelForm):
 
     @property
     def leftover(self) -> dict[str, str]:
-        """Return the sent settings of a previously chosen step type, kept in case it is chosen again."""
+        """Return the sent settings of a previous step type, kept in case that step type is chosen again."""
         start = self.add_prefix(settings.PREFIX)
         names = [name for name in self.data if name.startswith(start)]
         known = {bound.html_name for bound in self.settings}
@@ -155,7 +158,10 @@ class TaskForm(VerbForm, AnyModelForm):
         return cleaned
 
     def placed(self, error: FieldError) -> tuple[str | None, str]:
-        """Return the field that shows an error of the model, or None for the whole form, and the message."""
+        """Return the name of the field that shows an error of the model, and the message.
+
+        The name is None if the error concerns the whole form.
+        """
         message = sentence(error.message)
         match error.path:
             case ("config", setting, *_) if self.is_json or f"{settings.PREFIX}{setting}" not in self.fields:
@@ -191,7 +197,7 @@ class TaskForm(VerbForm, AnyModelForm):
         self._put({"drawn_for": self._drawn_for})
 
     def _turn(self, *, was_json: bool) -> None:
-        """Convert the sent settings to JSON, or back to fields if fields can show them."""
+        """Convert the sent settings to JSON; if `was_json`, back to fields, if fields can show them."""
         if self.kind is None:
             return
         if not was_json:
@@ -213,7 +219,7 @@ class TaskForm(VerbForm, AnyModelForm):
             self._put({"as_json": True})
 
     def _fresh(self) -> dict[str, Any]:
-        """Return the field values with which a form for the current choice begins."""
+        """Return the initial field values of a form for the current choice."""
         if self.template:
             return shown(Step.read({"template": self.template.name}, self.templates))
         return shown(Step(step_type=self.chosen.removeprefix(TYPE)), is_new=True)
@@ -230,7 +236,7 @@ class TaskForm(VerbForm, AnyModelForm):
         put(self.data, {self.add_prefix(name): each for name, each in known.items()})
 
     def _offer(self, offered: Sequence[tuple[str, Any]]) -> None:
-        """Offer the choices and the current one, even if it no longer exists: the model reports the error."""
+        """Offer the choices, and the current choice even if it no longer exists: the model reports this."""
         groups = [("", "choose…"), *offered]
         if self.chosen and self.chosen not in {value for _, group in offered for value, _ in group}:
             state = "not active" if self.follows else "not installed"
@@ -257,7 +263,7 @@ class TemplateForm(TaskForm):
         super().__init__(*args, instance=instance, **kwargs)
 
     def placed(self, error: FieldError) -> tuple[str | None, str]:
-        """Return the field for an error; an error of the whole template is shown beside its name."""
+        """Return the field and the message of an error; errors of the whole template are shown at `name`."""
         return super().placed(error if error.path else error._replace(path=("name",)))
 
     @property
@@ -279,7 +285,7 @@ class TemplateForm(TaskForm):
 
 
 def shown(task: TaskFields, *, is_new: bool = False) -> dict[str, Any]:
-    """Return the field values that show a step or template; `is_new` adds the defaults of its step type."""
+    """Return the field values that show a step or template; if `is_new`, with the step type's defaults."""
     overrides = task.overrides if isinstance(task, Step) else {}
     template = overrides.get("template", "")
     runs = f"{TEMPLATE}{template}" if template else f"{TYPE}{task.step_type}" if task.step_type else ""
@@ -322,7 +328,7 @@ def _settings_of(kind: registry.StepKind, config: Mapping[str, Any]) -> dict[str
 
 
 def _config_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by name, without empty ones, for which the step type has defaults."""
+    """Return the settings by name. Empty ones are left out, so that the step type uses its defaults."""
     return {name.removeprefix(settings.PREFIX): value for name, value in values.items() if value is not None}
 
 

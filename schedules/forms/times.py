@@ -95,7 +95,7 @@ ExclusionFormSet: Any = forms.formset_factory(ExclusionForm, formset=BaseExclusi
 
 
 class TimesForms:
-    """The rules and exclusions of a schedule, and the main form, which has the other fields of the spec.
+    """The forms for the rules and exclusions of a schedule, with the main form for the rest of the spec.
 
     `spec` is the complete spec, or None if anything is wrong. `readable` is the spec made of the parts that
     can be read.
@@ -110,7 +110,7 @@ class TimesForms:
         self.spec = self.readable if self._is_right(stored, now) else None
 
     def _read(self) -> Spec | None:
-        """Return the spec of all readable parts; each part is parsed alone first, to find the wrong ones."""
+        """Return the spec of all readable parts. Parse each part alone first, to find the invalid parts."""
         clock = self._given(CLOCK)
         if not self._parsed(clock, {}, self._add_form_error("time_zone")):
             clock = {}
@@ -152,7 +152,7 @@ class TimesForms:
         return True
 
     def _place(self, error: SpecError) -> None:
-        """Show an error of the whole spec beside its field or its only rule, or with the list of forms."""
+        """Show an error of the whole spec beside its field or only rule, or else above the list of forms."""
         alone = [form for form in self.rules.item_forms if form.spec_list == error.field]
         if error.field in (*CLOCK, *BOUNDS):
             self._add_form_error(error.field)(error.message)

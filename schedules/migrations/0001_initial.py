@@ -36,14 +36,14 @@ class Migration(migrations.Migration):
                 (
                     "topics",
                     models.JSONField(
-                        blank=True, default=list, help_text="Each event in these topics starts the schedule."
+                        blank=True, default=list, help_text="Each event in these topics starts a run."
                     ),
                 ),
                 (
                     "overlap",
                     models.CharField(
                         choices=[
-                            ("skip", "Skip: do not start while another execution runs"),
+                            ("skip", "Skip: do not start a run while another execution is running"),
                             (
                                 "buffer_one",
                                 "Buffer one: only the latest run that is due waits for the running execution",
@@ -55,9 +55,12 @@ class Migration(migrations.Migration):
                             ),
                             (
                                 "terminate_other",
-                                "Terminate other: end the running execution at once, then start",
+                                "Terminate other: end the running execution at once, then start the latest run",
                             ),
-                            ("allow_all", "Allow all: start beside other executions"),
+                            (
+                                "allow_all",
+                                "Allow all: start every run, even while other executions are running",
+                            ),
                         ],
                         default="skip",
                         max_length=16,
@@ -68,7 +71,7 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         blank=True,
                         default=86400,
-                        help_text="How late a run can still start. 0: late runs do not start. Empty: no limit.",
+                        help_text="A run that is later than this does not start. 0: late runs do not start. Empty: no limit.",
                         null=True,
                         validators=[django.core.validators.MaxValueValidator(315360000)],
                         verbose_name="catch-up window (seconds)",
@@ -78,7 +81,7 @@ class Migration(migrations.Migration):
                     "timeout_seconds",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="An execution that takes longer is stopped and counts as failed. Empty: no limit.",
+                        help_text="An execution that takes longer than this is stopped and counts as failed. Empty: no limit.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(1),
@@ -91,7 +94,7 @@ class Migration(migrations.Migration):
                     "deadline_seconds",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="An execution that takes longer is shown as late and continues. Empty: no deadline.",
+                        help_text="An execution that takes longer than this is shown as late and continues. Empty: no deadline.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(1),
@@ -104,7 +107,7 @@ class Migration(migrations.Migration):
                     "on_failure",
                     models.CharField(
                         default="stop",
-                        help_text="What happens to the later steps.",
+                        help_text="What happens to the later steps after a step has failed.",
                         max_length=40,
                         verbose_name="when a step fails",
                     ),
@@ -113,7 +116,7 @@ class Migration(migrations.Migration):
                     "pause_on_failure",
                     models.BooleanField(
                         default=False,
-                        help_text="Pause the schedule when too many of its last executions have failed.",
+                        help_text="Pause the schedule when too many of its latest executions have failed.",
                     ),
                 ),
                 (
@@ -142,7 +145,7 @@ class Migration(migrations.Migration):
                     "remaining",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Each automatic run uses up one. At 0, no more automatic runs start. Empty: no limit.",
+                        help_text="Each scheduled run reduces this number by one. At 0, no more scheduled runs start. Empty: no limit.",
                         null=True,
                         verbose_name="runs left",
                     ),
@@ -164,7 +167,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         editable=False,
-                        help_text="The first name of a renamed schedule, from which its jitter is derived.",
+                        help_text="The name of a renamed schedule before the first rename. The jitter depends on this name.",
                         max_length=200,
                     ),
                 ),
@@ -176,7 +179,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         default=list,
                         editable=False,
-                        help_text="The tags by which this schedule was paused together with others.",
+                        help_text="If the schedule was paused together with others: the tags that selected these schedules.",
                     ),
                 ),
                 ("skips", models.JSONField(blank=True, default=dict, editable=False)),
@@ -189,7 +192,7 @@ class Migration(migrations.Migration):
                     "overdue_noticed_at",
                     models.DateTimeField(
                         editable=False,
-                        help_text="The next run that was last reported as overdue.",
+                        help_text="The time of the run that was last reported as overdue.",
                         null=True,
                     ),
                 ),
@@ -240,7 +243,7 @@ class Migration(migrations.Migration):
                     "overlap",
                     models.CharField(
                         choices=[
-                            ("skip", "Skip: do not start while another execution runs"),
+                            ("skip", "Skip: do not start a run while another execution is running"),
                             (
                                 "buffer_one",
                                 "Buffer one: only the latest run that is due waits for the running execution",
@@ -252,9 +255,12 @@ class Migration(migrations.Migration):
                             ),
                             (
                                 "terminate_other",
-                                "Terminate other: end the running execution at once, then start",
+                                "Terminate other: end the running execution at once, then start the latest run",
                             ),
-                            ("allow_all", "Allow all: start beside other executions"),
+                            (
+                                "allow_all",
+                                "Allow all: start every run, even while other executions are running",
+                            ),
                         ],
                         default="buffer_all",
                         max_length=16,
@@ -262,7 +268,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "spec",
-                    models.JSONField(help_text="The spec of the schedule when the backfill was requested."),
+                    models.JSONField(help_text="The schedule's spec at the time of the request."),
                 ),
                 ("calendars", models.JSONField(default=dict)),
                 (
@@ -290,7 +296,7 @@ class Migration(migrations.Migration):
                 (
                     "added_count",
                     models.PositiveBigIntegerField(
-                        default=0, help_text="Number of scheduled times that became occurrences."
+                        default=0, help_text="Number of scheduled times for which an occurrence was created."
                     ),
                 ),
                 ("processed_until", models.DateTimeField()),
@@ -298,7 +304,7 @@ class Migration(migrations.Migration):
                     "slice_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When the next slice is due. Empty while the buffer is full.",
+                        help_text="When the scheduler continues with the backfill. Empty while too many occurrences of backfills are pending, and when the backfill has ended.",
                         null=True,
                     ),
                 ),
@@ -306,7 +312,7 @@ class Migration(migrations.Migration):
                     "key",
                     models.CharField(
                         blank=True,
-                        help_text="Idempotency key of the form that requested the backfill.",
+                        help_text="The idempotency key of the form from which the backfill was requested.",
                         max_length=64,
                     ),
                 ),
@@ -385,7 +391,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "excluded",
-                    models.JSONField(help_text="A list of exclusions, written as in a spec's exclude."),
+                    models.JSONField(
+                        help_text="A list of exclusions, in the same form as in the “exclude” field of a spec."
+                    ),
                 ),
                 ("token", models.PositiveIntegerField(default=1, editable=False)),
             ],
@@ -444,7 +452,7 @@ class Migration(migrations.Migration):
                     "max_failed_percent",
                     models.PositiveIntegerField(
                         default=100,
-                        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
+                        help_text="If more than this percentage of the items fail, the step completes with errors, which counts as a failure.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="failed items allowed (%)",
                     ),
@@ -476,7 +484,7 @@ class Migration(migrations.Migration):
                     "retry_factor",
                     models.FloatField(
                         default=2.0,
-                        help_text="Each delay is the previous delay multiplied by this factor.",
+                        help_text="The delay is multiplied by this factor for each further retry.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10),
@@ -487,7 +495,7 @@ class Migration(migrations.Migration):
                     "retry_cap_seconds",
                     models.PositiveIntegerField(
                         default=600,
-                        help_text="The longest delay between attempts, unless the first delay is longer.",
+                        help_text="The delay does not grow beyond this value. If the first delay is longer, all retries use the first delay.",
                         validators=[django.core.validators.MaxValueValidator(604800)],
                     ),
                 ),
@@ -495,7 +503,7 @@ class Migration(migrations.Migration):
                     "retry_jitter",
                     models.PositiveIntegerField(
                         default=0,
-                        help_text="Lengthens each delay by a random share, up to this percentage.",
+                        help_text="Each delay is increased at random by up to this percentage.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="retry jitter (%)",
                     ),
@@ -505,7 +513,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Retry only errors that contain one of these texts, such as an exception name. Empty: all.",
+                        help_text="Retry only errors that contain one of these texts, such as the name of an exception. Empty: all errors.",
                     ),
                 ),
                 (
@@ -536,7 +544,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Names such as “connected-system:7”. Limits say how many tasks can use each one at once.",
+                        help_text="What the task uses, such as “connected-system:7”. A limit can set how many tasks may use the same resource at once.",
                     ),
                 ),
                 ("name", models.CharField(max_length=200)),
@@ -585,7 +593,7 @@ class Migration(migrations.Migration):
                     "max_failed_percent",
                     models.PositiveIntegerField(
                         default=100,
-                        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
+                        help_text="If more than this percentage of the items fail, the step completes with errors, which counts as a failure.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="failed items allowed (%)",
                     ),
@@ -617,7 +625,7 @@ class Migration(migrations.Migration):
                     "retry_factor",
                     models.FloatField(
                         default=2.0,
-                        help_text="Each delay is the previous delay multiplied by this factor.",
+                        help_text="The delay is multiplied by this factor for each further retry.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10),
@@ -628,7 +636,7 @@ class Migration(migrations.Migration):
                     "retry_cap_seconds",
                     models.PositiveIntegerField(
                         default=600,
-                        help_text="The longest delay between attempts, unless the first delay is longer.",
+                        help_text="The delay does not grow beyond this value. If the first delay is longer, all retries use the first delay.",
                         validators=[django.core.validators.MaxValueValidator(604800)],
                     ),
                 ),
@@ -636,7 +644,7 @@ class Migration(migrations.Migration):
                     "retry_jitter",
                     models.PositiveIntegerField(
                         default=0,
-                        help_text="Lengthens each delay by a random share, up to this percentage.",
+                        help_text="Each delay is increased at random by up to this percentage.",
                         validators=[django.core.validators.MaxValueValidator(100)],
                         verbose_name="retry jitter (%)",
                     ),
@@ -646,7 +654,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Retry only errors that contain one of these texts, such as an exception name. Empty: all.",
+                        help_text="Retry only errors that contain one of these texts, such as the name of an exception. Empty: all errors.",
                     ),
                 ),
                 (
@@ -677,7 +685,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Names such as “connected-system:7”. Limits say how many tasks can use each one at once.",
+                        help_text="What the task uses, such as “connected-system:7”. A limit can set how many tasks may use the same resource at once.",
                     ),
                 ),
                 (
@@ -749,11 +757,16 @@ class Migration(migrations.Migration):
                 ),
                 ("key", models.CharField(max_length=200)),
                 ("nominal_at", models.DateTimeField()),
-                ("planned_at", models.DateTimeField(help_text="The nominal time plus jitter.")),
+                (
+                    "planned_at",
+                    models.DateTimeField(
+                        help_text="The earliest time to start. For scheduled runs: the nominal time plus jitter."
+                    ),
+                ),
                 (
                     "due_at",
                     models.DateTimeField(
-                        help_text="Empty while the occurrence waits for a paused schedule or a running execution.",
+                        help_text="When the occurrence can start. Empty while a pause or a running execution holds the occurrence back.",
                         null=True,
                     ),
                 ),
@@ -761,7 +774,7 @@ class Migration(migrations.Migration):
                     "kept_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When the catch-up window ceased to apply. The occurrence can then wait indefinitely.",
+                        help_text="From this time on, the occurrence can wait for longer than the catch-up window.",
                         null=True,
                     ),
                 ),
@@ -770,7 +783,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         choices=[
-                            ("skip", "Skip: do not start while another execution runs"),
+                            ("skip", "Skip: do not start a run while another execution is running"),
                             (
                                 "buffer_one",
                                 "Buffer one: only the latest run that is due waits for the running execution",
@@ -782,9 +795,12 @@ class Migration(migrations.Migration):
                             ),
                             (
                                 "terminate_other",
-                                "Terminate other: end the running execution at once, then start",
+                                "Terminate other: end the running execution at once, then start the latest run",
                             ),
-                            ("allow_all", "Allow all: start beside other executions"),
+                            (
+                                "allow_all",
+                                "Allow all: start every run, even while other executions are running",
+                            ),
                         ],
                         max_length=16,
                     ),
@@ -798,7 +814,7 @@ class Migration(migrations.Migration):
                 (
                     "is_whole",
                     models.BooleanField(
-                        default=False, help_text="The retry also repeats the steps that succeeded."
+                        default=False, help_text="Whether the retry also repeats the steps that succeeded."
                     ),
                 ),
                 (

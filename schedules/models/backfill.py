@@ -1,4 +1,4 @@
-"""Backfills: requests to run a schedule for a past range, which become occurrences slice by slice."""
+"""Backfills: requests to run a schedule for a past range. Their occurrences are created in slices."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FORGOTTEN = "older than the history"
 
 @dataclass
 class Survey:
-    """The times of a range: how many there are, which would start, and why the others would not."""
+    """The scheduled times in a range: which of them would run, and why the others would not."""
 
     total: int = 0
     times: list[datetime] = field(default_factory=list)
@@ -69,17 +69,24 @@ class Survey:
     def refuse_if_empty(self) -> None:
         if not self.total:
             raise ValidationError(
-                {"end_at": "The schedule has no times in this range: choose another range."}
+                {"end_at": "The schedule has no scheduled times in this range: choose another range."}
             )
         if not self.chosen:
             why = listed([f"{count:,} {reason}" for reason, count in sorted(self.left_out.items())])
             raise ValidationError(
-                {"which": f"No run would start for {counted(self.total, 'scheduled time')}: {why}."}
+                {
+                    "which": "This backfill would not start any runs. "
+                    f"Scheduled times in the range: {self.total:,} ({why})."
+                }
             )
 
 
 class Progress(NamedTuple):
-    """The progress of a backfill: `passed` times were checked, `added` of them became occurrences."""
+    """The progress of a backfill in numbers.
+
+    `passed` is how many of the `total` times in the range have been processed so far. For `added` of these,
+    the backfill has created an occurrence.
+    """
 
     total: int
     passed: int
@@ -95,7 +102,7 @@ class Progress(NamedTuple):
 
 
 class Backfill(models.Model):
-    """A request to run a schedule for a past range."""
+    """A request to run a schedule for all or some of its times in a past range."""
 
     class Status(models.TextChoices):
         OPEN = "open"
@@ -114,7 +121,7 @@ class Backfill(models.Model):
     end_at = models.DateTimeField()
     which = models.CharField(max_length=8, choices=Which.choices, default=USUAL_WHICH)
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=USUAL_OVERLAP)
-    spec = models.JSONField(help_text="The spec of the schedule when the backfill was requested.")
+    spec = models.JSONField(help_text="The schedule's spec at the time of the request.")
     calendars = models.JSONField(default=dict)
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.OPEN)
     reason = models.CharField(
@@ -125,14 +132,19 @@ class Backfill(models.Model):
         default=0, help_text="Number of scheduled times processed so far."
     )
     added_count = models.PositiveBigIntegerField(
-        default=0, help_text="Number of scheduled times that became occurrences."
+        default=0, help_text="Number of scheduled times for which an occurrence was created."
     )
     processed_until = models.DateTimeField()
     slice_at = models.DateTimeField(
-        null=True, blank=True, help_text="When the next slice is due. Empty while the buffer is full."
+        null=True,
+        blank=True,
+        help_text="When the scheduler continues with the backfill. Empty while too many occurrences of "
+        "backfills are pending, and when the backfill has ended.",
     )
     key = models.CharField(
-        max_length=64, blank=True, help_text="Idempotency key of the form that requested the backfill."
+        max_length=64,
+        blank=True,
+        help_text="The idempotency key of the form from which the backfill was requested.",
     )
     initiator_type = models.CharField(max_length=16)
     initiator_id = models.CharField(max_length=64, blank=True)
@@ -140,7 +152,7 @@ class Backfill(models.Model):
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 
-    # How many of the times will start: set by `count`, and not stored.
+    # How many of the times will run: set by `count`, and not stored.
     chosen = 0
 
     objects = BackfillQuerySet.as_manager()
@@ -169,7 +181,10 @@ class Backfill(models.Model):
         return Spec.parse(self.spec, self.calendars)
 
     def generate(self, now: datetime) -> int:
-        """Turn a slice of times into occurrences; return how many, or 0 if the schedule is locked."""
+        """Create occurrences for the next slice of times, and return their number.
+
+        Return 0 if the next slice is not due, or if another process has locked the schedule.
+        """
         with transaction.atomic():
             schedule = Schedule.objects.lock(skip_locked=True).filter(pk=self.schedule_id).first()
             current = Backfill.objects.due(now).filter(pk=self.pk).first() if schedule else None
@@ -181,8 +196,8 @@ class Backfill(models.Model):
     def cancel(self, *, initiator: Initiator, now: datetime, reason: str = "") -> bool:
         """Cancel the backfill and its pending occurrences; return False if there was nothing to cancel.
 
-        Running executions continue. A backfill that is done can also be cancelled, while it has pending
-        occurrences.
+        Running executions continue. A backfill with the status “done” can also be cancelled while some of its
+        occurrences are pending.
         """
         with transaction.atomic():
             schedule = Schedule.objects.lock().get(pk=self.schedule_id)
@@ -205,7 +220,7 @@ class Backfill(models.Model):
         return True
 
     def progress(self, *, running: int | None = None) -> Progress:
-        """Return the progress; `running` is the number of running executions, if the caller knows it."""
+        """Return the progress. Callers that know the number of running executions pass it as `running`."""
         statuses = self.occurrences.order_by().values_list("status").annotate(Count("pk"))
         counts: Counter[str] = Counter(dict(statuses))
         waiting, started = counts.pop("pending", 0), counts.pop("started", 0)
@@ -233,12 +248,15 @@ class Backfill(models.Model):
             raise ValidationError({"start_at": self._unknown_words()})
 
     def _unknown_words(self) -> str:
-        """Return the error for a start that is too early; the suggested start is rounded up to an hour."""
+        """Return the error message for a start that is too early.
+
+        The message suggests the earliest start that is possible, rounded up to a whole hour.
+        """
         whole_hour = known_since(self.created_at).replace(minute=0, second=0, microsecond=0) + HOUR
         kept, zone = counted(settings.JIM_RETENTION_DAYS, "day"), self.schedule.zone
         return (
-            f"The history is kept for {kept}: choose a start of "
-            f"{on_the_clock(whole_hour, zone)} {zone} or later, or “{self.Which.ALL.label}”."
+            f"Executions are kept for {kept}, so it is not known which earlier times have run. Choose a "
+            f"start of {on_the_clock(whole_hour, zone)} {zone} or later, or choose “{self.Which.ALL.label}”."
         )
 
     @classmethod
@@ -261,17 +279,17 @@ class Backfill(models.Model):
         except SpecError as error:
             raise self._broken(error) from error
         if is_manual:
-            raise Refused(f"“{self.schedule}” has no times of its own: it runs only when started by hand.")
+            raise Refused(f"“{self.schedule}” has no scheduled times, so there is nothing to backfill.")
 
     def _refuse_if_closed(self) -> None:
         if self.schedule.status == Schedule.Status.CLOSED:
             raise Refused(f"“{self.schedule}” is closed: it can no longer be run.")
 
     def _broken(self, error: SpecError) -> Refused:
-        return Refused(f"The spec of “{self.schedule}” is broken: {error}")
+        return Refused(f"The spec of “{self.schedule}” is invalid: {error}")
 
     def survey(self, *, limit: int) -> Survey:
-        """Return a survey of the range, with the first `limit` of the times that would start.
+        """Return which times in the range would run, listing at most the first `limit` of them.
 
         The range is read in slices, so that memory use stays constant. Nothing is locked.
         """
@@ -293,13 +311,16 @@ class Backfill(models.Model):
             after = times[-1]
 
     def _refuse_so_many(self, count: int, *, until: datetime) -> None:
-        """Raise ValidationError with an estimated number of times, because counting all could take hours."""
+        """Raise ValidationError with an estimate of how many times the range has.
+
+        `count` is the number of times up to `until`. Counting all of them could take hours.
+        """
         estimate = count * ((self.end_at - self.start_at) / (until - self.start_at))
         thousands = math.ceil(estimate / 1_000)
         raise ValidationError(
             {
-                "end_at": f"The range has about {thousands:,},000 times, which is too many: "
-                f"choose a shorter range with at most {MOST_TIMES:,} times."
+                "end_at": f"The range has about {thousands:,},000 scheduled times: choose a shorter range "
+                f"with at most {MOST_TIMES:,} times."
             }
         )
 
@@ -312,19 +333,19 @@ class Backfill(models.Model):
         return self
 
     def asked_before(self) -> Backfill | None:
-        """Return the backfill that the same form has requested; raise Refused if its values differ."""
+        """Return an earlier backfill with the same key, or None; raise Refused if its options differ."""
         known = self.schedule.backfills.filter(key=self.key).first() if self.key else None
         if known and any(
             getattr(known, name) != getattr(self, name) for name in BackfillRequest.__annotations__
         ):
             raise Refused(
-                f"This form has already started a backfill of “{self.schedule}” with other values. "
+                f"A backfill of “{self.schedule}” with other values was already requested with this form. "
                 "Open the form again to request another backfill."
             )
         return known
 
     def open(self) -> Backfill:
-        """Store a counted backfill, or return the one that the same form has already opened."""
+        """Save this backfill, for which `count` was called, or return an earlier one with the same key."""
         with transaction.atomic():
             self.schedule = Schedule.objects.lock().get(pk=self.schedule_id)
             if known := self.asked_before():
@@ -338,13 +359,20 @@ class Backfill(models.Model):
         return self
 
     def _take_place(self) -> None:
-        """Save the backfill with its schedule locked; raise Refused if the schedule no longer allows it."""
+        """Save the backfill; the caller has locked the schedule.
+
+        Raise Refused if the schedule was closed, its spec was changed, or it has too many open backfills.
+        """
         self._refuse_if_closed()
         if (self.schedule.spec, self.schedule.calendars) != (self.spec, self.calendars):
-            raise Refused(f"The times of “{self.schedule}” have just changed: check them, then try again.")
+            raise Refused(
+                f"The scheduled times of “{self.schedule}” have just changed. Check the new times, then try "
+                "again."
+            )
         if self.schedule.backfills.open().count() >= MOST_OPEN:
             raise Refused(
-                f"“{self.schedule}” has {MOST_OPEN} open backfills: wait until one is done, or cancel one."
+                f"“{self.schedule}” has {MOST_OPEN} open backfills, which is the maximum: wait until one of "
+                "them is done, or cancel one."
             )
         self.save(force_insert=True)
 
@@ -359,9 +387,9 @@ class Backfill(models.Model):
         }
 
     def _add_slice(self, now: datetime) -> int:
-        """Add a slice of occurrences, move the cursor, and return the number of occurrences.
+        """Create occurrences for the next slice of times, save the progress, and return their number.
 
-        The schedule is locked, so that no time is lost or repeated.
+        The caller has locked the schedule, so that no time is left out or processed twice.
         """
         room = self._room()
         size = min(room, settings.JIM_BACKFILL_SLICE)
@@ -390,7 +418,7 @@ class Backfill(models.Model):
         Backfill.objects.open().filter(pk=self.pk).update(**fields)
 
     def _room(self) -> int:
-        """Return how many occurrences may be added; open backfills of a schedule share its buffer."""
+        """Return how many occurrences may be added now; the open backfills of a schedule share one limit."""
         share = share_of_schedule()
         held = self.schedule.occurrences.pending().filter(source=Occurrence.Source.BACKFILL)
         counts = held.aggregate(all=Count("pk"), own=Count("pk", filter=Q(backfill=self.pk)))
@@ -399,7 +427,7 @@ class Backfill(models.Model):
         return room
 
     def _choose(self, times: Sequence[datetime], *, now: datetime) -> tuple[list[datetime], list[str]]:
-        """Return the times that will start, and a list of the reasons why the others will not."""
+        """Return the times to run, and for each of the other times the reason why it will not run."""
         if self.which == self.Which.ALL:
             return list(times), []
         # A long backfill may reach times whose history was deleted after the request.
@@ -422,9 +450,10 @@ class Backfill(models.Model):
         return "" if outcome == "failed" else NOT_FAILED
 
     def _standing(self, times: Sequence[datetime]) -> tuple[set[datetime], dict[datetime, str]]:
-        """Return the times that are pending, and the last outcome of each time that was executed.
+        """Return the times with a pending occurrence, and the last outcome of each time that was executed.
 
-        Occurrences from all sources count, not only those of backfills.
+        Occurrences from all sources are considered, not only those of backfills. The outcome is an empty
+        string if the execution was deleted.
         """
         rows = self.schedule.occurrences.filter(
             nominal_at__in=times, status__in=[Occurrence.Status.PENDING, Occurrence.Status.STARTED]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TimeRange(TypedDict):
-    """A time range, both ends included, and which of its times to run."""
+    """A time range, both ends included, and which of the scheduled times in the range to run."""
 
     start_at: datetime
     end_at: datetime
@@ -31,14 +31,14 @@ class TimeRange(TypedDict):
 
 
 class BackfillRequest(TimeRange):
-    """The options of a request for a backfill; the model has the default values."""
+    """The options of a request for a backfill. The model has the defaults of options that are left out."""
 
     overlap: NotRequired[str]
     key: NotRequired[str]
 
 
 def share_of_schedule() -> int:
-    """Return how many pending occurrences the backfills of a schedule may have together."""
+    """Return how many pending occurrences all backfills of a schedule together may have."""
     return int(settings.JIM_BUFFER_LIMIT) // 2
 
 
@@ -47,7 +47,7 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.filter(status=self.model.Status.OPEN)
 
     def due(self, now: datetime) -> BackfillQuerySet:
-        """Filter open backfills whose next slice is due, because they have room for it."""
+        """Filter open backfills whose next slice is due, and which do not wait for room in the buffer."""
         return self.open().filter(slice_at__lte=now)
 
     def moving(self) -> BackfillQuerySet:
@@ -56,7 +56,7 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.filter(Q(status=self.model.Status.OPEN) | Exists(waiting))
 
     def with_waiting(self) -> BackfillQuerySet:
-        """Annotate `waiting`, the number of pending occurrences, and `settled`, that of all other times."""
+        """Annotate `waiting` (times with a pending occurrence) and `settled` (other processed times)."""
         pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
         waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
         return self.annotate(waiting=waiting, settled=F("passed_count") - waiting).defer("spec", "calendars")
@@ -64,9 +64,10 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
     def ask(
         self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[BackfillRequest]
     ) -> Backfill:
-        """Store and return a backfill of a range, both ends included, with the schedule's current spec.
+        """Create a backfill of a range with the schedule's current spec, and return the backfill.
 
-        If a backfill of the schedule with the same key exists, return that backfill instead.
+        The range includes both ends. If the schedule already has a backfill with the same key, return that
+        backfill instead.
         """
         wanted = self.model.draft(schedule, now=now, **asked)
         # Look for a repeated request before counting: the first request may have left no times to run.
@@ -75,20 +76,23 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
     def counted(
         self, schedule: Schedule, *, initiator: Initiator, now: datetime, **asked: Unpack[BackfillRequest]
     ) -> Backfill:
-        """Return an unsaved backfill with counted times; call this outside transactions: it can take long."""
+        """Return an unsaved backfill, with the number of its times.
+
+        Call this outside of transactions, because counting the times can take long.
+        """
         return self.model.draft(schedule, now=now, **asked).count(initiator)
 
     def survey(
         self, schedule: Schedule, *, now: datetime, limit: int = 10, **times: Unpack[TimeRange]
     ) -> Survey:
-        """Return a survey of what `ask` would start, with the first `limit` times; store nothing."""
+        """Return which times `ask` would run, listing at most the first `limit` of them; save nothing."""
         return self.model.draft(schedule, now=now, **times).survey(limit=limit)
 
     def make_room(self, schedule_ids: Iterable[int], *, now: datetime) -> None:
-        """Let backfills that wait for room continue, if enough occurrences have been settled.
+        """Let backfills that wait for room in the buffer continue, if enough of their share is free.
 
-        The caller has locked the schedules. Backfills continue when at least half of the buffer share is
-        free, so that there is always work in the buffer.
+        The caller has locked the schedules. Backfills continue when at least half of their share is free, so
+        that new occurrences are added before all earlier ones have started.
         """
         theirs, params = among("schedule_id", list(schedule_ids))
         widened = write(
@@ -103,6 +107,6 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
             wake("jim_schedules")
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` backfills that ended before a time and have no occurrences any more."""
+        """Delete up to `limit` backfills that ended before `before` and have no occurrences left."""
         old = self.filter(finished_at__lt=before, occurrences=None)
         return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]

@@ -50,9 +50,7 @@ class Definition(StrictlyTyped):
     tags = models.JSONField(default=list, blank=True)
     memo = models.JSONField(default=dict, blank=True)
     spec = models.JSONField(default=dict, blank=True)
-    topics = models.JSONField(
-        default=list, blank=True, help_text="Each event in these topics starts the schedule."
-    )
+    topics = models.JSONField(default=list, blank=True, help_text="Each event in these topics starts a run.")
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.SKIP)
     catch_up_seconds = models.PositiveIntegerField(
         "catch-up window (seconds)",
@@ -60,30 +58,32 @@ class Definition(StrictlyTyped):
         blank=True,
         default=86_400,
         validators=[MaxValueValidator(10 * YEAR_SECONDS)],
-        help_text="How late a run can still start. 0: late runs do not start. Empty: no limit.",
+        help_text="A run that is later than this does not start. 0: late runs do not start. Empty: no limit.",
     )
     timeout_seconds = models.PositiveIntegerField(
         "timeout (seconds)",
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
-        help_text="An execution that takes longer is stopped and counts as failed. Empty: no limit.",
+        help_text="An execution that takes longer than this is stopped and counts as failed. "
+        "Empty: no limit.",
     )
     deadline_seconds = models.PositiveIntegerField(
         "deadline (seconds)",
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(YEAR_SECONDS)],
-        help_text="An execution that takes longer is shown as late and continues. Empty: no deadline.",
+        help_text="An execution that takes longer than this is shown as late and continues. "
+        "Empty: no deadline.",
     )
     on_failure = models.CharField(
         "when a step fails",
         max_length=40,
         default="stop",
-        help_text="What happens to the later steps.",
+        help_text="What happens to the later steps after a step has failed.",
     )
     pause_on_failure = models.BooleanField(
-        default=False, help_text="Pause the schedule when too many of its last executions have failed."
+        default=False, help_text="Pause the schedule when too many of its latest executions have failed."
     )
     failures_to_pause = models.PositiveSmallIntegerField(
         "failures", default=1, validators=[MinValueValidator(1), MaxValueValidator(MOST_OUTCOMES)]
@@ -95,7 +95,8 @@ class Definition(StrictlyTyped):
         "runs left",
         null=True,
         blank=True,
-        help_text="Each automatic run uses up one. At 0, no more automatic runs start. Empty: no limit.",
+        help_text="Each scheduled run reduces this number by one. At 0, no more scheduled runs start. "
+        "Empty: no limit.",
     )
 
     # A copy of the shared calendars that the spec names, so that a tick reads only one row for each schedule.
@@ -110,7 +111,7 @@ class Definition(StrictlyTyped):
 
     @property
     def spec_notes(self) -> tuple[str, ...]:
-        """Return notes about parts of the spec that might surprise its reader; none if the spec is broken."""
+        """Return notes about parts of the spec with unexpected effects; no notes if the spec is broken."""
         try:
             return self.compiled_spec.notes
         except SpecError:
@@ -147,16 +148,16 @@ class Definition(StrictlyTyped):
             errors["on_failure"] = f"“{self.on_failure}” is not a failure policy: choose one of {known}."
         if self.failures_to_pause > self.failures_among:
             errors["failures_to_pause"] = (
-                f"{self.failures_to_pause} cannot be among the last {self.failures_among} executions: "
-                "choose a lower number."
+                f"{self.failures_to_pause} is too high: enter at most {self.failures_among}, the number of "
+                "executions that are checked."
             )
         if wrong := {name: text for name, text in errors.items() if text}:
             raise ValidationError(wrong)
 
 
 def in_words(spec: Spec, topics: Sequence[str]) -> str:
-    """Describe in one sentence what starts a schedule."""
+    """Describe in one sentence what starts a schedule: times, events in its topics, or both."""
     if not topics:
         return spec.describe()
-    events = f"each event of {listed(topics)}"
+    events = f"each event in the topic{'' if len(topics) == 1 else 's'} {listed(topics)}"
     return f"For {events}" if spec.is_manual else f"{spec.describe()}, and for {events}"

@@ -18,7 +18,7 @@ LONGEST_TEXT = 1_000
 
 
 class Tag(models.Model):
-    """A copy of one tag of a schedule, so that searches can use an index."""
+    """A tag of a schedule, copied from the schedule's list of tags so that searches can use an index."""
 
     schedule = models.ForeignKey(
         "schedules.Schedule", models.CASCADE, related_name="tag_rows", db_index=False
@@ -34,14 +34,14 @@ class Tag(models.Model):
 
 
 def clean_tags(tags: Any) -> Any:
-    """Return the tags sorted and without duplicates; return anything but a list of strings unchanged."""
+    """Return the tags sorted, without duplicates. A value that is not a list of strings is not changed."""
     if not _are_words(tags):
         return tags
     return sorted({unicodedata.normalize("NFC", tag.strip()) for tag in tags} - {""})
 
 
 def wrong_with_tags(tags: Any) -> str:
-    """Return the error in cleaned tags, or an empty string if they are valid."""
+    """Return what is wrong with cleaned tags, or an empty string if they are valid."""
     if not _are_words(tags):
         return 'Enter a list of tags, such as ["finance", "nightly"].'
     if len(tags) > MOST_TAGS:
@@ -53,7 +53,7 @@ def wrong_with_tags(tags: Any) -> str:
 
 
 def wrong_with_topics(topics: Any) -> str:
-    """Return the error in cleaned topics, or an empty string; their existence is checked elsewhere."""
+    """Return what is wrong with cleaned topics, or an empty string; not whether the topics exist."""
     if not _are_words(topics):
         return 'Enter a list of topics, such as ["orders"].'
     if len(topics) > MOST_TOPICS:
@@ -62,14 +62,14 @@ def wrong_with_topics(topics: Any) -> str:
 
 
 def wrong_with_memo(memo: Any) -> str:
-    """Return the error in a memo, or an empty string if it is valid."""
+    """Return what is wrong with a memo, or an empty string if the memo is valid."""
     if not isinstance(memo, dict) or not all(isinstance(text, str) for text in memo.values()):
-        return 'Enter names and texts, such as {"owner": "Ada", "ticket": "OPS-7"}.'
+        return 'Enter names with text values, such as {"owner": "Ada", "ticket": "OPS-7"}.'
     if len(memo) > MOST_ENTRIES:
         return f"{len(memo)} entries are too many; at most {MOST_ENTRIES} are allowed."
     for name, text in memo.items():
         if not name.strip() or len(name) > LONGEST_NAME or len(text) > LONGEST_TEXT:
-            allowed = f"a name can have 1 to {LONGEST_NAME} characters, and its text at most {LONGEST_TEXT:,}"
+            allowed = f"a name can have 1 to {LONGEST_NAME} characters, and a value at most {LONGEST_TEXT:,}"
             return f"{name[:60]!r}: {allowed}."
         if clean_text(name + text) != name + text:
             return f"{name[:60]!r}: remove NUL characters and unpaired surrogates, which cannot be stored."

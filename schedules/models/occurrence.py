@@ -1,4 +1,4 @@
-"""Occurrences: the nominal times and requests of schedules, and their outcomes."""
+"""Occurrences: the nominal times of schedules and the requests to run them, with their outcomes."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ MANY = 20
 
 
 class Overlap(models.TextChoices):
-    SKIP = "skip", "Skip: do not start while another execution runs"
+    SKIP = "skip", "Skip: do not start a run while another execution is running"
     BUFFER_ONE = "buffer_one", "Buffer one: only the latest run that is due waits for the running execution"
     BUFFER_ALL = "buffer_all", "Buffer all: every run that is due waits for its turn"
     CANCEL_OTHER = "cancel_other", "Cancel other: cancel the running execution, then start the latest run"
-    TERMINATE_OTHER = "terminate_other", "Terminate other: end the running execution at once, then start"
-    ALLOW_ALL = "allow_all", "Allow all: start beside other executions"
+    TERMINATE_OTHER = (
+        "terminate_other",
+        "Terminate other: end the running execution at once, then start the latest run",
+    )
+    ALLOW_ALL = "allow_all", "Allow all: start every run, even while other executions are running"
 
 
 class Waiting(NamedTuple):
-    """The fields of a pending occurrence that the invoker needs. A schedule can have a thousand of these."""
+    """The fields of a pending occurrence that the invoker needs. A schedule can have a thousand of them."""
 
     id: int
     schedule_id: int
@@ -70,7 +73,7 @@ _WAITING = ", ".join(
 
 
 class Automatic(NamedTuple):
-    """An automatic occurrence that is not stored yet. After a downtime, there can be thousands of these."""
+    """An automatic occurrence that is not stored yet. After downtime, there can be thousands of them."""
 
     schedule: int
     key: str
@@ -88,7 +91,7 @@ class Automatic(NamedTuple):
 
 
 def notice_missed(missed: Sequence[tuple[int, datetime]], *, now: datetime) -> None:
-    """Send one event per schedule about missed times, which are given as (schedule id, nominal time)."""
+    """Send one event per schedule about its missed times; `missed` has pairs (schedule id, nominal time)."""
     times: dict[int, list[datetime]] = defaultdict(list)
     for schedule_id, at in missed:
         times[schedule_id].append(at)
@@ -119,7 +122,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         notice_missed([(o.schedule, o.nominal_at) for o in occurrences if o.status == "missed"], now=now)
 
     def ask(self, wanted: Occurrence) -> None:
-        """Insert a requested occurrence with plain SQL, which is much faster than the ORM."""
+        """Insert the occurrence `wanted`, and set its id. Plain SQL is much faster here than the ORM."""
         fields = [field for field in Occurrence._meta.concrete_fields if not field.primary_key]
         row = [getattr(wanted, field.attname) for field in fields]
         [(wanted.pk,)] = insert_each(Occurrence, [field.name for field in fields], [row], returning="id")
@@ -132,22 +135,22 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.filter(source=Occurrence.Source.AUTO)
 
     def asked_for(self) -> OccurrenceQuerySet:
-        """Filter the occurrences of manual runs and backfills, which a pause does not hold back."""
+        """Filter the occurrences of manual runs and backfills, which start even if the schedule is paused."""
         return self.exclude(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def unasked_for(self) -> OccurrenceQuerySet:
         return self.filter(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def due(self, now: datetime) -> OccurrenceQuerySet:
-        """Filter pending occurrences that the invoker has to check, without suspended and blocked ones."""
+        """Filter pending occurrences that the invoker has to check, but not suspended or blocked ones."""
         return self.pending().filter(due_at__lte=now)
 
     def buffered(self) -> OccurrenceQuerySet:
-        """Filter pending occurrences that count towards the buffer; backfills have their own share."""
+        """Filter pending occurrences that count towards the buffer limit; backfills have their own limit."""
         return self.pending().exclude(source=Occurrence.Source.BACKFILL)
 
     def crowding(self, schedule_ids: Sequence[int]) -> set[int]:
-        """Return the ids of those schedules whose buffer holds more occurrences than are allowed."""
+        """Return the ids of those schedules that have more occurrences in the buffer than allowed."""
         theirs, params = among("schedule_id", schedule_ids)
         rows = fetch(
             f"SELECT schedule_id FROM schedules_occurrence WHERE status = 'pending' AND {theirs} "
@@ -157,7 +160,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return {pk for (pk,) in rows}
 
     def missed(self, catch_up_seconds: int | None, *, now: datetime) -> OccurrenceQuerySet:
-        """Filter occurrences that are later than the catch-up window, by the same rule as `is_missed`."""
+        """Filter occurrences that are too late for the catch-up window, by the same rule as `is_missed`."""
         limit = latest_missed(catch_up_seconds, now)
         return self.none() if limit is None else self.filter(planned_at__lt=limit)
 
@@ -180,7 +183,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
     ) -> list[Waiting]:
         """Return up to `limit` pending occurrences whose time has come, including those that are blocked.
 
-        Of paused schedules, return only manual runs and backfills.
+        `paused` has the ids of the paused schedules. Of these, return only manual runs and backfills.
         """
         theirs, params = among("schedule_id", schedule_ids)
         held, held_params = among("schedule_id", paused) if paused else ("1 = 0", [])
@@ -194,7 +197,10 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return [Waiting._make((*row[:4], instant(row[4]), instant(row[5]), *row[6:])) for row in rows]
 
     def settle_each(self, fates: Sequence[tuple[int, str, str, int | None]], *, now: datetime) -> None:
-        """Settle occurrences, given as (id, status, reason, blocked_by). Write equal outcomes together."""
+        """Store the outcomes of occurrences, given as (id, status, reason, blocked_by).
+
+        Equal outcomes are written together. Outcomes that are already stored are not changed.
+        """
         alike: dict[tuple[str, str, int | None], list[int]] = defaultdict(list)
         for pk, status, reason, blocked_by in fates:
             alike[status, reason, blocked_by].append(pk)
@@ -215,19 +221,22 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
             update_each(Occurrence, fields, few, where="t.settled_at IS NULL")
 
     def keep(self, blocked: Sequence[tuple[Waiting, int | None]], *, now: datetime) -> None:
-        """Record which execution blocks each occurrence; it is checked again when an execution has ended."""
+        """Let occurrences wait; `blocked` has each occurrence with the id of the execution that blocks it.
+
+        The invoker checks these occurrences again when an execution of their schedule has ended.
+        """
         rows = [(o.id, None, instant(o.kept_at or now), "overlap", blocked_by) for o, blocked_by in blocked]
         fields = ("due_at", "kept_at", "reason", "blocked_by")
         update_each(Occurrence, fields, rows, where="t.settled_at IS NULL")
 
     def prune(self, *, before: datetime, limit: int) -> int:
-        """Delete up to `limit` occurrences that were settled before a time and have no execution any more."""
+        """Delete up to `limit` occurrences that were decided before `before` and have no execution left."""
         old = self.filter(settled_at__lt=before, execution=None).exclude(status=Occurrence.Status.PENDING)
         return self.filter(pk__in=list(old.values_list("pk", flat=True)[:limit])).delete()[0]
 
 
 class Occurrence(models.Model):
-    """A nominal time or a request to run, and its outcome."""
+    """A nominal time of a schedule, or a request to run the schedule, with the outcome."""
 
     class Status(models.TextChoices):
         PENDING = "pending"
@@ -252,14 +261,18 @@ class Occurrence(models.Model):
     source = models.CharField(max_length=8, choices=Source.choices)
     key = models.CharField(max_length=200)
     nominal_at = models.DateTimeField()
-    planned_at = models.DateTimeField(help_text="The nominal time plus jitter.")
+    planned_at = models.DateTimeField(
+        help_text="The earliest time to start. For scheduled runs: the nominal time plus jitter."
+    )
     due_at = models.DateTimeField(
-        null=True, help_text="Empty while the occurrence waits for a paused schedule or a running execution."
+        null=True,
+        help_text="When the occurrence can start. Empty while a pause or a running execution holds the "
+        "occurrence back.",
     )
     kept_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="When the catch-up window ceased to apply. The occurrence can then wait indefinitely.",
+        help_text="From this time on, the occurrence can wait for longer than the catch-up window.",
     )
     backfill = models.ForeignKey(
         "schedules.Backfill",
@@ -274,7 +287,7 @@ class Occurrence(models.Model):
         null=True, blank=True, help_text="The execution that this retry repeats."
     )
     is_whole = models.BooleanField(
-        default=False, help_text="The retry also repeats the steps that succeeded."
+        default=False, help_text="Whether the retry also repeats the steps that succeeded."
     )
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.PENDING)
     reason = models.CharField(max_length=200, blank=True)
@@ -325,7 +338,10 @@ class Occurrence(models.Model):
         retry_of: int | None = None,
         whole: bool = False,
     ) -> Occurrence:
-        """Return an unsaved manual run; `at` is its nominal time, by default now."""
+        """Return the unsaved occurrence of a manual run; `at` is its nominal time, by default now.
+
+        `retry_of` is the execution to repeat: as a `whole`, or only the steps that did not succeed.
+        """
         name = f"manual/{key or uuid.uuid4()}"
         occurrence = cls._new(schedule, cls.Source.MANUAL, name, at or now, initiator=initiator, now=now)
         occurrence.planned_at = occurrence.due_at = now
@@ -347,7 +363,10 @@ class Occurrence(models.Model):
     def of_event(
         cls, schedule: Schedule, event_id: int, at: datetime, *, name: str, now: datetime
     ) -> Occurrence:
-        """Return an unsaved occurrence for an event; its key allows only one for each event."""
+        """Return an unsaved occurrence for an event.
+
+        The key of the occurrence is unique, so that an event starts the same schedule only once.
+        """
         by = Initiator("event", str(event_id), name[:255])
         occurrence = cls._new(schedule, cls.Source.EVENT, f"event/{event_id}", at, initiator=by, now=now)
         occurrence.planned_at = now
@@ -370,12 +389,15 @@ class Occurrence(models.Model):
         )
 
     def learn(self, status: str, *, reason: str, blocked_by: int | None, settled_at: datetime | None) -> None:
-        """Copy a decision that is already stored in the database to this object."""
+        """Copy an outcome that is already stored in the database to this object."""
         self.status, self.reason = status, reason
         self.blocked_by, self.settled_at = blocked_by, settled_at
 
     def asks_the_same_as(self, other: Occurrence) -> bool:
-        """Return whether two manual runs have the same options, and the same given time or none."""
+        """Return whether two manual runs have the same options and the same nominal time.
+
+        The nominal times of two runs that were requested without one also count as the same.
+        """
         at_once = self.nominal_at == self.created_at and other.nominal_at == other.created_at
         same = ("overlap", "retry_of", "is_whole")
         is_same = all(getattr(self, name) == getattr(other, name) for name in same)

@@ -27,7 +27,9 @@ class KeyReused(Refused):
     """The error for an idempotency key that was already used for a different request."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"The key “{key}” was already used for another request: use a different key.")
+        super().__init__(
+            f"The idempotency key “{key}” was already used for another request: use a different key."
+        )
 
 
 def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> Refused:
@@ -35,7 +37,7 @@ def unknown_schedule(name: str, known: Collection[str], *, within: str = "") -> 
 
 
 def _advice(name: str, known: Collection[str]) -> str:
-    """Return a hint: similar names, names with the same beginning, or else some of the known names."""
+    """Return a hint: similar names, names with a similar beginning, or else some of the known names."""
     if not known:
         return "no schedules exist yet"
     beginnings = {each.casefold()[: len(name)]: each for each in known}
@@ -46,7 +48,7 @@ def _advice(name: str, known: Collection[str]) -> str:
 
 
 def named(rows: Sequence[object]) -> str:
-    """Return the names of the first objects, and how many more objects there are."""
+    """Return the names of the first objects, and the number of the remaining objects."""
     names = [f"“{row}”" for row in rows[:MOST_NAMED]]
     rest = len(rows) - len(names)
     return ", ".join(names) + (f" and {rest:,} more" if rest else "")

@@ -53,13 +53,13 @@ class Schedule(Timetable):
         default=list,
         blank=True,
         editable=False,
-        help_text="The tags by which this schedule was paused together with others.",
+        help_text="If the schedule was paused together with others: the tags that selected these schedules.",
     )
     token = models.PositiveIntegerField(default=1, editable=False)
 
     shared_calendars = models.ManyToManyField(SharedCalendar, related_name="schedules", editable=False)
     overdue_noticed_at = models.DateTimeField(
-        null=True, editable=False, help_text="The next run that was last reported as overdue."
+        null=True, editable=False, help_text="The time of the run that was last reported as overdue."
     )
 
     started_count = models.PositiveBigIntegerField(default=0, editable=False)
@@ -108,7 +108,7 @@ class Schedule(Timetable):
 
     @property
     def success_rate(self) -> float | None:
-        """Return the share of successes among the last executions that completed or failed."""
+        """Return the share of successes among the last completed and failed executions; None without any."""
         ended = self.recent_outcomes
         return ended.count("c") / len(ended) if ended else None
 
@@ -134,7 +134,8 @@ class Schedule(Timetable):
     ) -> bool:
         """Change the definition; return False, and save nothing, if nothing differs.
 
-        Existing occurrences and executions are kept. New steps need the permissions that `may` checks.
+        Existing occurrences and executions are kept. `may` checks the permissions that new steps need. Raise
+        Conflict if `token` is outdated.
         """
         if unknown := set(changes) - set(self.EDITABLE):
             raise ValidationError(dict.fromkeys(sorted(unknown), "This field cannot be edited."))
@@ -169,7 +170,7 @@ class Schedule(Timetable):
         return True
 
     def _with(self, changes: Mapping[str, Any]) -> Schedule:
-        """Return an unsaved copy of this schedule with the changes."""
+        """Return an unsaved copy of this schedule to which the changes have been applied."""
         wanted = copy(self)
         for name, value in changes.items():
             setattr(wanted, name, value)
@@ -178,12 +179,12 @@ class Schedule(Timetable):
     def _written(
         self, steps: Sequence[Mapping[str, Any]] | None, templates: Mapping[str, TaskTemplate]
     ) -> list[dict[str, Any]]:
-        """Return the stored steps, or the new ones if given, as written: without the values of templates."""
+        """Return the new steps or, if `steps` is None, the stored ones, without values of templates."""
         made = self.steps.all() if steps is None else made_of(steps, templates)
         return [step.written() for step in made]
 
     def _become(self, wanted: Schedule, *, now: datetime) -> str:
-        """Take over a checked definition; return a note about unrecorded times, or an empty string."""
+        """Copy the checked definition of `wanted`; return a note about unrecorded times, if any."""
         names = (*self.EDITABLE, "calendars")
         changes = {name: each for name in names if (each := getattr(wanted, name)) != getattr(self, name)}
         spec_changed = "spec" in changes
@@ -209,7 +210,11 @@ class Schedule(Timetable):
         tags: Sequence[str] = (),
         token: int | None = None,
     ) -> None:
-        """Pause the schedule. A pause of several schedules `together` is refused if it is already paused."""
+        """Pause the schedule.
+
+        `together` means that several schedules are being paused, selected by `tags` if any. In this case,
+        raise Refused if the schedule is already paused.
+        """
         if until is not None and until <= now:
             raise ValidationError({"until": "The pause must end in the future."})
         with transaction.atomic():
@@ -239,14 +244,14 @@ class Schedule(Timetable):
         """Resume the schedule; with `discard`, record the times that passed during the pause as skipped.
 
         Without `discard`, the catch-up window and the overlap policy decide what happens to these times. With
-        `together`, the schedule is resumed only if it was paused together with others by the same tags.
+        `together`, raise Refused unless this schedule and others were paused together with the same `tags`.
         """
         with transaction.atomic():
             self._take(token)
             if self.status != self.Status.PAUSED:
                 raise Refused(f"“{self}” is not paused.")
             if together and not (self.is_paused_together and self.paused_tags == clean_tags(list(tags))):
-                raise Refused(f"“{self}” was paused separately. Nothing was changed.")
+                raise Refused(f"“{self}” was not paused together with these schedules. Nothing was changed.")
             self.generate_until(now)
             if discard:
                 waiting = self.occurrences.pending().unasked_for()
@@ -276,7 +281,7 @@ class Schedule(Timetable):
             self._count_skips(reason if reason in SKIP_REASONS else "impossible", count)
 
     def count_outcome(self, status: str, *, result: Any, error: str) -> None:
-        """Count the outcome of an execution; cancelled executions do not count."""
+        """Record the outcome of an execution; cancelled executions do not change the counters."""
         self.last_outcome = status
         if status == "completed":
             self.failures_in_a_row, self.last_result, self.last_failure = 0, result, ""
@@ -295,17 +300,17 @@ class Schedule(Timetable):
     def failing_note(self) -> str:
         among = f"{self.failures_recently} of the last {min(self.failures_among, len(self.recent_outcomes))}"
         counted = "The last execution" if self.failures_among == 1 else f"{among} executions"
-        return f"Paused by itself. {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
+        return f"Paused automatically. {counted} failed: {self.last_failure}"[:LONGEST_NOTE]
 
     def pause_over_failures(self, note: str, *, now: datetime) -> bool:
-        """Pause the schedule after too many failures; return False if it is not active."""
+        """Pause the schedule because of too many failures; return False if the schedule is not active."""
         if self.status != self.Status.ACTIVE:
             return False
         self.pause(initiator=Initiator.system("pause on failure"), now=now, note=note, by_failures=True)
         return True
 
     def _miss_or_keep(self, now: datetime) -> None:
-        """Record times that the pause made too late as missed; the others can then wait without a limit."""
+        """Record times that became too late during a pause as missed; the others can wait without a limit."""
         fresh = self.occurrences.pending().automatic().filter(kept_at=None, planned_at__lte=now)
         late = fresh.missed(self.catch_up_seconds, now=now)
         missed = list(late.values_list("schedule_id", "nominal_at"))
@@ -314,7 +319,7 @@ class Schedule(Timetable):
         fresh.update(kept_at=now)
 
     def skip_next(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> datetime:
-        """Skip the next automatic time and return it; a second call skips the time after that."""
+        """Skip the next scheduled run and return its nominal time; a second call skips the run after that."""
         with transaction.atomic():
             self._take(token)
             at = self._skip_planned(initiator, now) or self._skip_coming(initiator, now)
@@ -324,12 +329,13 @@ class Schedule(Timetable):
         return at
 
     def unskip(self, at: datetime, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Undo the skip of a time; raise Refused if that time is not marked to be skipped."""
+        """Undo the skip of the time `at`; raise Refused if this time is not marked to be skipped."""
         with transaction.atomic():
             self._take(token)
             if named_time(at) not in self.skips:
                 raise Refused(
-                    f"{exact(at, self.zone)} of “{self}” is not marked to be skipped, or has already passed."
+                    f"The run of “{self}” at {exact(at, self.zone)} is not marked to be skipped, or its time "
+                    "has already passed."
                 )
             self.skips = {time: by for time, by in self.skips.items() if time != named_time(at)}
             self._save_moved()
@@ -338,7 +344,7 @@ class Schedule(Timetable):
             )
 
     def close(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Close the schedule permanently: cancel what is pending; keep running executions and history."""
+        """Close the schedule permanently: cancel what is pending, but keep running executions and history."""
         with transaction.atomic():
             self._take(token)
             if not self.spec_error:
@@ -361,7 +367,10 @@ class Schedule(Timetable):
         now: datetime,
         stored_spec: object = None,
     ) -> None:
-        """Check the definition and its steps; raise ValidationError with all errors, each with its path."""
+        """Check the definition and its steps; raise ValidationError with all errors, each with its path.
+
+        A spec that equals `stored_spec` need not have any future times.
+        """
         errors: list[FieldError] = []
         try:
             self.full_clean()
@@ -386,7 +395,7 @@ class Schedule(Timetable):
             raise invalid(errors)
 
     def wrong_with_events(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the errors of the schedule's topics, given its complete steps."""
+        """Return what is wrong with the topics of this schedule, given its complete steps."""
         return [words for source in registry.event_sources for words in source.complaints(self, steps)]
 
     def _follow_topics(self, now: datetime) -> None:
@@ -394,7 +403,10 @@ class Schedule(Timetable):
             source.follow(self, now=now)
 
     def _take(self, token: int | None) -> None:
-        """Lock and reload the row; raise Conflict if the token is outdated, or Refused if it is closed."""
+        """Lock and reload this schedule.
+
+        Raise Conflict if `token` is outdated, or Refused if the schedule is closed.
+        """
         fresh = Schedule.objects.lock().get(pk=self.pk)
         if token is not None and token != fresh.token:
             raise Conflict(fresh.token)
@@ -433,7 +445,7 @@ class Schedule(Timetable):
         wake("jim_schedules")
 
     def _index(self) -> None:
-        """Update the rows by which schedules are found: their shared calendars and tags."""
+        """Update the rows by which searches find this schedule: its shared calendars and tags."""
         self.shared_calendars.set(SharedCalendar.objects.filter(name__in=self.calendars))
         known = set(self.tag_rows.values_list("name", flat=True))
         self.tag_rows.exclude(name__in=self.tags).delete()
@@ -446,12 +458,12 @@ class Schedule(Timetable):
         Step.objects.bulk_create([Step.from_json(self, step, templates) for step in steps])
 
     def _steps_as_they_run(self, written: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Return these steps or, if any of them uses a template, the complete stored steps."""
+        """Return the `written` steps or, if any of them uses a template, the complete stored steps."""
         is_templated = any("template" in step for step in written)
         return [step.as_json() for step in self.steps.all()] if is_templated else written
 
     def why(self, at: datetime, *, now: datetime) -> Explanation:
-        """Explain why the schedule did or did not run at a time; naive times are in its time zone."""
+        """Explain why the schedule did or did not run at a time; naive times are in the schedule's zone."""
         from schedules.why import why
 
         return why(self, at, now=now)

@@ -49,14 +49,16 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(status=self.model.Status.PAUSED, paused_until__lte=now)
 
     def overdue(self, now: datetime) -> ScheduleQuerySet:
-        """Filter schedules whose next time has passed unrecorded, as when no scheduler is running."""
+        """Return the schedules whose next run is overdue by so long that no scheduler seems to be running."""
         return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
 
     def paused_by_failures(self) -> ScheduleQuerySet:
         return self.filter(is_paused_by_failures=True)
 
     def notice_overdue(self, *, now: datetime, limit: int) -> int:
-        """Send an event about each overdue time that has not been reported; return how many times there were.
+        """Send an event about each overdue time that was not reported yet; return the number of these times.
+
+        At most `limit` times are reported.
 
         Any process can call this, because the scheduler might not be running.
         """
@@ -87,7 +89,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return tagged
 
     def chosen_by(self, tags: Sequence[str]) -> ScheduleQuerySet:
-        """Return the open schedules that have all of these tags; raise Refused if none has the given tags."""
+        """Return the open schedules with all of these tags; raise Refused if no schedule has the tags."""
         chosen = self.open().tagged(*clean_tags(list(tags)))
         if tags and not chosen.exists():
             words = f"{'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}"
@@ -95,7 +97,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return chosen
 
     def called(self, wanted: str) -> Schedule:
-        """Return a schedule by name, preferably an open one, or by id; if none is found, raise Refused."""
+        """Return the schedule with this name (preferably an open one) or id; raise Refused if none exists."""
         name = clean_text(unicodedata.normalize("NFC", wanted.strip()))
         same = self.filter(name__iexact=name).order_by("-pk")
         found = same.open().first() or same.first()
@@ -110,9 +112,10 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.select_for_update(of=("self",), no_key=True, skip_locked=skip_locked)
 
     def lock_in_order(self, ids: Sequence[int], *, skip_locked: bool = False) -> list[Schedule]:
-        """Lock the schedules in id order, and return them.
+        """Lock the schedules in the order of their ids, and return them.
 
-        Without `skip_locked`, wait up to a second for each lock (see `SETTINGS`).
+        With `skip_locked`, leave out schedules that another process has locked. Otherwise wait for each lock,
+        on PostgreSQL for at most a second.
         """
         theirs, params = among("schedules_schedule.id", ids)
         ending = f"WHERE {theirs} ORDER BY schedules_schedule.id"
@@ -134,8 +137,9 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     ) -> int:
         """Pause each active schedule, and return how many were paused.
 
-        To keep locks short, each schedule is paused in its own transaction. `tags` are the tags by which the
-        schedules were selected, if any. Call `resume_all` with the same tags to resume them.
+        To keep locks short, each schedule is paused in its own transaction. `until` returns the end of the
+        pause for a schedule, or None. `tags` are the tags by which the schedules were selected, if any. To
+        resume these schedules, call `resume_all` with the same tags.
         """
         return self.filter(status=self.model.Status.ACTIVE)._each(
             lambda schedule: schedule.pause(
@@ -161,7 +165,8 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
     def _each(self, change: Callable[[Schedule], None]) -> int:
         """Apply a change to each schedule, and return how many schedules were changed.
 
-        All schedules are read first, because SQLite cannot write while it reads.
+        A schedule that refuses the change is not counted. All schedules are read before the first change,
+        because SQLite cannot write while it reads.
         """
         changed = 0
         for schedule in list(self.order_by("pk").only("name", "spec")):

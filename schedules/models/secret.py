@@ -36,7 +36,7 @@ elsewhere: list[tuple[type[models.Model], str]] = []
 
 
 class Survey(NamedTuple):
-    """How many secrets use the newest key or an older one, and the names of those that no key can decrypt."""
+    """How many values use the newest key or an older one, and the names of those that no key can decrypt."""
 
     newest: int
     older: int
@@ -52,7 +52,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
 
     @sensitive_variables()
     def reveal(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the values of existing secrets by name; raise Undecryptable if a key is missing."""
+        """Return the values of those secrets that exist, by name; raise Undecryptable if a key is missing."""
         values, locked = self._open(set(names))
         if locked:
             # Try once more: a rotation may have ended between reading the rows and reading the keys.
@@ -66,7 +66,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     def put(
         self, name: str, value: str, *, initiator: Initiator, now: datetime, description: str | None = None
     ) -> Secret:
-        """Set the value of a secret, and create it if needed."""
+        """Set the value of a secret, and create the secret if it does not exist."""
         check_value(value)
         same_name = self.filter(name=clean_text(name))
         with transaction.atomic():
@@ -104,8 +104,9 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     ) -> Iterator[str]:
         """Encrypt all values with a new key, or the first of JIM_SECRETS_KEYS; yield a message for each step.
 
-        The rotation can be killed after any step and repeated: a key is dropped only when nothing needs it
-        any more.
+        A rotation that was interrupted can be started again: an older key is removed only when no value needs
+        that key any more. `keep_old` keeps all older keys. `skip_lost` leaves out values that no key can
+        decrypt, instead of raising Undecryptable.
         """
         if (lost := self.survey().lost) and not skip_lost:
             raise Undecryptable(lost, vault.current())
@@ -114,13 +115,13 @@ class SecretQuerySet(models.QuerySet["Secret"]):
             return
         with _writers_locked_out():
             keys = vault.add_key()
-        yield f"Added a new key as the first one in {keys.source}."
+        yield f"Added a new key to the beginning of {keys.source}."
         yield from self._renew(initiator=initiator, now=now)
         if keep_old:
             return
         while (dropped := self._drop_old(keys)) is None:
             yield from self._renew(initiator=initiator, now=now)
-        yield f"{dropped} older {'key was' if dropped == 1 else 'keys were'} dropped."
+        yield f"{dropped} older {'key was' if dropped == 1 else 'keys were'} removed."
 
     def survey(self) -> Survey:
         keys, newest, older, lost = vault.current(), 0, 0, []
@@ -161,19 +162,20 @@ class SecretQuerySet(models.QuerySet["Secret"]):
                 keys = keys_to_write_with()
                 for secret in self.filter(pk__in=ids).order_by("pk"):
                     secret._renew(keys, initiator=initiator, now=now)
-            yield f"{done:,} of {max(done, total):,} secrets were processed."
+            yield f"Secrets checked and, where necessary, re-encrypted: {done:,} of {max(done, total):,}."
         for model, field in elsewhere:
             if done := _renew_column(model, field):
-                yield f"{done:,} {model._meta.verbose_name_plural} were processed."
+                names = model._meta.verbose_name if done == 1 else model._meta.verbose_name_plural
+                yield f"Re-encrypted the values of {done:,} {names}."
 
     def _drop_old(self, keys: Keys) -> int | None:
-        """Drop the old keys and return how many; if a value still needs one, drop none and return None."""
+        """Remove the older keys and return how many. If a value still needs one, keep all and return None."""
         with _writers_locked_out():
             return None if self.survey().older else vault.drop_old(keys)
 
 
 class Secret(models.Model):
-    """An encrypted value that steps refer to by name; never shown again."""
+    """An encrypted value that steps refer to by name. Once saved, the value is never shown."""
 
     name = models.CharField(
         max_length=64,
@@ -209,7 +211,7 @@ class Secret(models.Model):
     def edit(
         self, *, initiator: Initiator, now: datetime, value: str = "", description: str | None = None
     ) -> None:
-        """Change value or description; an empty value or a description of None keeps the stored one."""
+        """Change the value or the description; an empty value or a description of None changes nothing."""
         with transaction.atomic():
             self._take()
             changed = self._describe(description) + self._replace(value, now=now)
@@ -223,7 +225,10 @@ class Secret(models.Model):
         with transaction.atomic():
             self._take()
             if users := self.used_by() or self._templates():
-                raise Refused(f"“{self}” is used by {named(users)}: change or close what uses it first.")
+                raise Refused(
+                    f"“{self}” is used by {named(users)}. Change, close or archive "
+                    "everything that uses the secret, then delete the secret."
+                )
             Activity.objects.record("delete", self, initiator=initiator, now=now)
             self.delete()
 
@@ -254,7 +259,7 @@ class Secret(models.Model):
         return any(ref.kind == "secret" and ref.name == self.name for _, ref in task.references())
 
     def _take(self) -> None:
-        """Lock and reload the row; raise Refused if the secret has been deleted."""
+        """Lock and reload this secret; raise Refused if it has been deleted."""
         fresh = Secret.objects.lock().filter(pk=self.pk).first()
         if fresh is None:
             raise Refused(f"“{self}” was deleted in the meantime.")
@@ -278,7 +283,7 @@ class Secret(models.Model):
 
     @sensitive_variables()
     def _renew(self, keys: Keys, *, initiator: Initiator, now: datetime) -> None:
-        """Encrypt the value with the newest key, unless an edit has replaced it in the meantime."""
+        """Encrypt the value with the newest key, unless an edit has replaced the value in the meantime."""
         value = keys.decrypt(self.token) if keys.newest.decrypt(self.token) is None else None
         if value is None:
             return
@@ -310,7 +315,7 @@ def check_value(value: str) -> None:
         complaint = "The value contains NUL or an unpaired surrogate: remove these characters."
     elif len(value.strip()) < SHORTEST:
         complaint = (
-            f"A value must have at least {SHORTEST} characters: a shorter one cannot be masked in output."
+            f"A value must have at least {SHORTEST} characters: shorter values cannot be masked in output."
         )
     elif (size := len(value.encode())) > LONGEST_BYTES:
         complaint = f"The value is {size:,} bytes long: at most {LONGEST_BYTES:,} are allowed."
@@ -320,7 +325,7 @@ def check_value(value: str) -> None:
 
 
 def keys_to_write_with() -> Keys:
-    """Return the keys to encrypt with, and prevent rotations from dropping any until the transaction ends."""
+    """Return the keys to encrypt with. Until the transaction ends, no rotation can remove any of them."""
     _lock_table("ROW EXCLUSIVE")
     return vault.for_writing(may_make_one=not Secret.objects.is_anything_encrypted())
 
@@ -329,7 +334,7 @@ def keys_to_write_with() -> Keys:
 def _writers_locked_out() -> Iterator[None]:
     """Wait for all writers of encrypted values, and make new writers wait until the block ends.
 
-    Values that were written earlier are then stored, and later writers see the new keys.
+    Within the block, all values that were written earlier are stored. Later writers use the new keys.
     """
     with transaction.atomic():
         _lock_table("SHARE ROW EXCLUSIVE")

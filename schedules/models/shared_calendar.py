@@ -60,12 +60,12 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
         return calendar
 
     def named_in(self, spec: object) -> dict[str, Any]:
-        """Return the exclusions of the calendars that a spec names, keyed by name; ignore unknown ones."""
+        """Return the exclusions of the calendars that a spec names, by name; ignore unknown calendars."""
         names = names_in(spec)
         return dict(self.filter(name__in=names).values_list("name", "excluded")) if names else {}
 
     def needed_by(self, spec: object) -> dict[str, Any]:
-        """Return the exclusions of the calendars that a spec names; raise SpecError if one does not exist."""
+        """Return the exclusions of the calendars that a spec names; raise SpecError if one is unknown."""
         known = self.named_in(spec)
         for name in names_in(spec):
             if name not in known:
@@ -95,7 +95,9 @@ class SharedCalendar(models.Model):
 
     name = models.CharField(max_length=100)
     description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
-    excluded = models.JSONField(help_text="A list of exclusions, written as in a spec's exclude.")
+    excluded = models.JSONField(
+        help_text="A list of exclusions, in the same form as in the “exclude” field of a spec."
+    )
     token = models.PositiveIntegerField(default=1, editable=False)
 
     objects = SharedCalendarQuerySet.as_manager()
@@ -149,7 +151,10 @@ class SharedCalendar(models.Model):
         with transaction.atomic():
             self._take(token)
             if users := self.used_by():
-                raise Refused(f"“{self}” is used by {named(users)}: change or close what uses it first.")
+                raise Refused(
+                    f"“{self}” is used by {named(users)}. Change or close every "
+                    "schedule that uses the calendar, then delete the calendar."
+                )
             details = self.definition()
             Activity.objects.record("delete", self, initiator=initiator, now=now, details=details)
             self.delete()
@@ -166,7 +171,7 @@ class SharedCalendar(models.Model):
             return f"Invalid calendar: {error.message}"
 
     def upcoming_dates(self, year: int) -> list[tuple[date, str]]:
-        """Return the excluded dates and holidays of a year, each with its comment or name."""
+        """Return the excluded dates and public holidays of a year, each with its comment or name."""
         return sorted(set(_dates_of(self._items, year)))
 
     def matching_days(self, year: int) -> list[tuple[date, str]]:
@@ -175,7 +180,7 @@ class SharedCalendar(models.Model):
 
     @property
     def _items(self) -> Sequence[Exclusion]:
-        """Return the parsed items; none while the calendar is invalid."""
+        """Return the parsed items, or no items if the calendar is invalid."""
         try:
             return calendar_items(self.excluded)
         except SpecError:
@@ -196,7 +201,10 @@ class SharedCalendar(models.Model):
             raise ValidationError({"excluded": error.message}) from error
 
     def _take(self, token: int | None) -> None:
-        """Lock and reload the row; raise Conflict if the token is outdated, or Refused if the row is gone."""
+        """Lock and reload this calendar.
+
+        Raise Conflict if `token` is outdated, or Refused if the calendar has been deleted.
+        """
         fresh = SharedCalendar.objects.lock().filter(pk=self.pk).first()
         if fresh is None:
             raise Refused(f"“{self}” was deleted in the meantime.")
@@ -207,7 +215,10 @@ class SharedCalendar(models.Model):
         )
 
     def _hand_on(self, before: object, *, initiator: Initiator, now: datetime) -> None:
-        """Update all schedules that use the calendar; raise Refused if that would break any of them."""
+        """Update all schedules that use the calendar; raise Refused if the edit would break any of them.
+
+        `before` has the exclusions from before the edit.
+        """
         locked = self.schedules.open().lock().order_by("pk")
         # A schedule may have been edited while this waited for its lock.
         schedules = [schedule for schedule in locked if self.name in schedule.calendars]
@@ -217,7 +228,8 @@ class SharedCalendar(models.Model):
         ended = [schedule for schedule in schedules if not self._hand_to(schedule, now=now)]
         if ended:
             raise Refused(
-                f"{named(ended)} would have no times left: change or close what uses “{self}” first."
+                f"{named(ended)} would have no scheduled times left. Exclude fewer times, or first change or "
+                "close each schedule named here."
             )
         model = self.schedules.model
         moved = ("calendars", "token", *model.GENERATED)
@@ -233,7 +245,10 @@ class SharedCalendar(models.Model):
         wake("jim_schedules")
 
     def _told(self, schedules: Sequence[Schedule], lost: Mapping[int, str]) -> dict[str, list[Schedule]]:
-        """Return the schedules by the message to record; `lost` has notes about lost times by id."""
+        """Group the schedules by the message to record for them.
+
+        `lost` has, for each schedule's id, a note about the runs that the schedule will not catch up.
+        """
         told: dict[str, list[Schedule]] = {}
         for schedule in schedules:
             mended = "" if schedule.spec_error else lost[schedule.pk]
@@ -241,9 +256,9 @@ class SharedCalendar(models.Model):
         return told
 
     def _hand_to(self, schedule: Schedule, *, now: datetime) -> bool:
-        """Give the schedule the new exclusions; return False if it had times and has none left.
+        """Give the schedule the new exclusions; return False if this takes away all its upcoming times.
 
-        Raise Refused if its spec was valid and would now break.
+        Raise Refused if the schedule's spec was valid and would become invalid.
         """
         had_times, was_broken = schedule.next_run_at is not None, bool(schedule.spec_error)
         schedule.calendars = schedule.calendars | {self.name: self.excluded}

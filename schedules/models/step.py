@@ -45,7 +45,8 @@ class TaskFields(StrictlyTyped):
         "failed items allowed (%)",
         default=100,
         validators=[MaxValueValidator(100)],
-        help_text="If a larger share of items fails, the step completes with errors and counts as failed.",
+        help_text="If more than this percentage of the items fail, the step completes with errors, "
+        "which counts as a failure.",
     )
     timeout_seconds = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(604_800)]
@@ -55,23 +56,25 @@ class TaskFields(StrictlyTyped):
     retry_factor = models.FloatField(
         default=2.0,
         validators=[MinValueValidator(1), MaxValueValidator(10)],
-        help_text="Each delay is the previous delay multiplied by this factor.",
+        help_text="The delay is multiplied by this factor for each further retry.",
     )
     retry_cap_seconds = models.PositiveIntegerField(
         default=600,
         validators=[MaxValueValidator(604_800)],
-        help_text="The longest delay between attempts, unless the first delay is longer.",
+        help_text="The delay does not grow beyond this value. If the first delay is longer, all retries use "
+        "the first delay.",
     )
     retry_jitter = models.PositiveIntegerField(
         "retry jitter (%)",
         default=0,
         validators=[MaxValueValidator(100)],
-        help_text="Lengthens each delay by a random share, up to this percentage.",
+        help_text="Each delay is increased at random by up to this percentage.",
     )
     retry_on = models.JSONField(
         default=list,
         blank=True,
-        help_text="Retry only errors that contain one of these texts, such as an exception name. Empty: all.",
+        help_text="Retry only errors that contain one of these texts, such as the name of an exception. "
+        "Empty: all errors.",
     )
     on_crash = models.CharField(max_length=8, choices=OnCrash.choices, default=OnCrash.RETRY)
     pool = models.CharField(max_length=40, default="default")
@@ -83,7 +86,8 @@ class TaskFields(StrictlyTyped):
     resources = models.JSONField(
         default=list,
         blank=True,
-        help_text="Names such as “connected-system:7”. Limits say how many tasks can use each one at once.",
+        help_text="What the task uses, such as “connected-system:7”. A limit can set how many tasks may use "
+        "the same resource at once.",
     )
 
     class Meta:
@@ -94,7 +98,7 @@ class TaskFields(StrictlyTyped):
         self.clean_config()
 
     def clean_config(self) -> None:
-        """Have the step type check the config and fill in its defaults."""
+        """Let the step type check the config and fill in the defaults."""
         try:
             self.config = registry.step_types[self.step_type].clean(self.config)
         except registry.ConfigError as error:
@@ -106,7 +110,7 @@ class TaskFields(StrictlyTyped):
         check_plain_text(self.pool, "pool")
         if self.pool != self.pool.strip():
             # Forms remove these spaces, so saving the step in a form would move it to another pool.
-            raise ValidationError({"pool": f"“{self.pool}” has spaces around it."})
+            raise ValidationError({"pool": f"“{self.pool}” begins or ends with a space: remove the space."})
         check_words(self.retry_on, "retry_on")
         check_words(self.resources, "resources")
         check_counted([self.pool], "pool")
@@ -211,7 +215,7 @@ class Step(TaskFields):
 
     @classmethod
     def lines_of(cls, schedule_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-        """Return the complete steps of schedules in order, by schedule id."""
+        """Return the complete steps of each schedule, in order, as a dictionary by schedule id."""
         lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
         theirs, params = among("schedule_id", schedule_ids)
         fields = ("schedule", *cls.FIELDS)
@@ -258,7 +262,7 @@ def _errors_of(check: Callable[[], None]) -> list[FieldError]:
 
 
 def made_of(steps: Sequence[Mapping[str, Any]], templates: Mapping[str, TaskTemplate]) -> list[Step]:
-    """Return unsaved, complete steps for data that was checked before."""
+    """Return unsaved, complete steps for step data that was checked before."""
     return [Step.from_json(None, data, templates) for data in steps]
 
 
@@ -310,7 +314,7 @@ def unheard_events(
 ) -> list[FieldError]:
     """Return an error for each event placeholder in the steps of a schedule that has no topics."""
     plan = [Step.read(data, templates) for data in steps]
-    why = "events do not start this schedule: add a topic to its topics"
+    why = "events do not start this schedule: add a topic to the schedule"
     return [
         FieldError((place, "config", field), f"{{{{ {ref.text} }}}}: {why}")
         for place, step in enumerate(plan)
@@ -409,9 +413,9 @@ def _why_no_result(name: str, step: Step, plan: Mapping[str, Step]) -> str:
     other: object = plan[name].index
     if not (isinstance(own, int) and isinstance(other, int)):
         return ""  # reported separately
-    earlier = "move it to an earlier group (a lower index)"
+    earlier = f"move “{name}” to an earlier group (a lower index)"
     if other == own:
-        return f"“{name}” is in the same group, so they run side by side; {earlier}"
+        return f"“{name}” is in the same group, so both steps run side by side; {earlier}"
     return f"“{name}” runs later: {earlier}" if other > own else ""
 
 
@@ -436,25 +440,29 @@ def check_words(words: Any, field: str) -> None:
         )
     for word in words:
         check_plain_text(word, field)
-        if len(word) > LONGEST_WORD or word != word.strip():
-            complaint = (
-                f"“{word[:LONGEST_WORD]}” has spaces around it, or more than {LONGEST_WORD} characters."
-            )
+        if len(word) > LONGEST_WORD:
+            complaint = f"“{word[:LONGEST_WORD]}…” is too long: use at most {LONGEST_WORD} characters."
             raise ValidationError({field: complaint})
+        if word != word.strip():
+            raise ValidationError({field: f"“{word}” must not begin or end with a space."})
 
 
 def check_counted(names: Sequence[str], field: str) -> None:
-    """Raise ValidationError if a name that limits count is not printable, or if all are too long together."""
+    """Check names by which limits count tasks.
+
+    Raise ValidationError if a name has characters that cannot be printed, or if all names together are too
+    long.
+    """
     for name in names:
         if odd := [character for character in name if not character.isprintable()]:
             raise ValidationError({field: f"The character U+{ord(odd[0]):04X} is not allowed here."})
     if (length := sum(map(len, names))) > LONGEST_TOGETHER:
-        complaint = f"{length} characters in total are too many: at most {LONGEST_TOGETHER} are allowed."
+        complaint = f"All entries together have {length} characters: at most {LONGEST_TOGETHER} are allowed."
         raise ValidationError({field: complaint})
 
 
 def check_plain_text(text: str, field: str) -> None:
-    """Raise ValidationError if a name is blank or has control, bidirectional or zero-width characters."""
+    """Raise ValidationError if a text is blank or has control, bidirectional or zero-width characters."""
     if not text:
         raise ValidationError({field: "This must not be blank."})
     for character in text:

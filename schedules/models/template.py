@@ -42,7 +42,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return self.filter(status=TaskTemplate.Status.ACTIVE)
 
     def known(self) -> TaskTemplateQuerySet:
-        """Filter active templates, and archived ones that open schedules use; their names are unique."""
+        """Filter active templates, and archived ones that open schedules use. No two have the same name."""
         used = Step.objects.exclude(schedule__status="closed").exclude(template=None)
         return self.filter(Q(status=TaskTemplate.Status.ACTIVE) | Q(pk__in=used.values("template")))
 
@@ -80,13 +80,13 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
     def lock_needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
         """Lock the templates that steps name until the transaction ends, and return them by name.
 
-        Archived templates are included only if the schedule already uses them. Call this before locking the
+        Archived templates are included only if `schedule` already uses them. Call this before locking the
         schedule, because edits of templates also lock the template first.
         """
         return self.lock().needed_by(steps, schedule=schedule)
 
     def needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
-        """Return the templates that steps name, by name; archived ones only if the schedule uses them."""
+        """Return the templates that steps name, by name; archived ones only if `schedule` uses them."""
         names = names_in(steps)
         if not names:
             return {}
@@ -146,7 +146,7 @@ class TaskTemplate(TaskFields):
         return self.merged({})
 
     def resolve(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the step data of the template with these overrides; raise Refused if it is archived."""
+        """Return the step data of the template with overrides; raise Refused if the template is archived."""
         if self.is_archived:
             raise Refused(f"“{self}” is archived: restore it first, or choose another template.")
         return self.merged(overrides)
@@ -158,7 +158,7 @@ class TaskTemplate(TaskFields):
         """
         written = {name: value for name, value in overrides.items() if name != "template"}
         if unknown := sorted(str(name) for name in written.keys() - set(Step.FIELDS)):
-            raise ValidationError(dict.fromkeys(unknown, "Steps do not have this field."))
+            raise ValidationError(dict.fromkeys(unknown, "Steps do not have this field: leave it out."))
         if "step_type" in written:
             raise ValidationError(
                 {"step_type": f"This field comes from the template “{self}”: leave it out."}
@@ -207,7 +207,7 @@ class TaskTemplate(TaskFields):
         return True
 
     def archive(self, *, initiator: Initiator, now: datetime, token: int | None = None) -> None:
-        """Archive the template: steps that use it keep working, but no other steps can use it."""
+        """Archive the template: steps that already use it keep working, but no other steps can use it."""
         with transaction.atomic():
             self._take(token)
             if self.is_archived:
@@ -255,7 +255,7 @@ class TaskTemplate(TaskFields):
         super().clean()
 
     def _take(self, token: int | None) -> None:
-        """Lock and reload the row; raise Conflict if the token is outdated."""
+        """Lock and reload this template; raise Conflict if `token` is outdated."""
         fresh = TaskTemplate.objects.lock().get(pk=self.pk)
         if token is not None and token != fresh.token:
             raise Conflict(fresh.token, what="template")
@@ -272,7 +272,9 @@ class TaskTemplate(TaskFields):
         if twin is None:
             return ""
         users = named(list(twin.used_by()))
-        still = f"“{twin}” is archived but still used by {users}: restore it, or choose another name."
+        still = (
+            f"The archived template “{twin}” is still used by {users}: restore it, or choose another name."
+        )
         return still if twin.is_archived else NAME_TAKEN
 
     def _refuse_twin(self) -> None:
@@ -280,14 +282,18 @@ class TaskTemplate(TaskFields):
             raise self._name_taken()
 
     def _name_taken(self) -> Refused:
-        return Refused(f"Another template is now named “{self}”: archive that template first.")
+        return Refused(
+            f"Another template that is active or still in use is now named “{self}”. Before you restore this "
+            "one, archive that template and remove it from all schedules."
+        )
 
     def _hand_on(
         self, before: Mapping[str, Any], *, initiator: Initiator, now: datetime, tells_secrets: bool
     ) -> dict[str, Any]:
-        """Update all steps that use the template; raise Refused if a plan would become invalid.
+        """Update all steps that use the template; raise Refused if a schedule's plan would become invalid.
 
-        Return the changed steps by a label, which names the schedule and the step.
+        `before` is the definition from before the edit. Return the changed steps by label; a label has the
+        names of the schedule and of the step.
         """
         schedules = list(self.used_by().lock().order_by("pk"))
         plans: dict[int, list[Step]] = defaultdict(list)
@@ -314,7 +320,7 @@ class TaskTemplate(TaskFields):
         }
 
     def _moved_steps(self, schedule: Schedule, plan: Sequence[Step], *, tells_secrets: bool) -> list[Step]:
-        """Return the changed steps of a schedule; raise Refused if its plan becomes invalid."""
+        """Return the steps of a schedule that change; raise Refused if the plan becomes invalid."""
         after = [self._moved(step) if step.template_id == self.pk else step for step in plan]
         if wrong := plan_errors(after, tells_secrets=tells_secrets):
             known = plan_errors([copy(step) for step in plan], tells_secrets=tells_secrets)
@@ -323,9 +329,11 @@ class TaskTemplate(TaskFields):
                     f"{_label(schedule, after[place])}: {in_words(error.path)}: {error.message}"
                     for place, error in fresh
                 )
-                raise Refused(f"{told} First change what uses “{self}”.")
+                raise Refused(f"{told} Adapt the schedule first, then save the template “{self}”.")
         if schedule.topics and (events := schedule.wrong_with_events([step.as_json() for step in after])):
-            raise Refused(f"“{schedule}”: {' '.join(events)} First change what uses “{self}”.")
+            raise Refused(
+                f"“{schedule}”: {' '.join(events)} Adapt the schedule first, then save the template “{self}”."
+            )
         pairs = zip(plan, after, strict=True)
         return [new for old, new in pairs if not same_json(old.as_json(), new.as_json())]
 
@@ -367,7 +375,11 @@ def as_they_run(
 
 
 def _check_writer(changed: Mapping[str, Mapping[str, Any]], may: permissions.May) -> None:
-    """Raise NotYours if the writer of a template lacks a permission for it or for a step that uses it."""
+    """Raise NotYours if the writer of a template lacks a permission that one of the `changed` steps needs.
+
+    `changed` has the template and the steps that use it, by label. `may` returns whether the writer has a
+    permission.
+    """
     named = [{**step, "name": label} for label, step in changed.items()]
     for permission, names in permissions.lacking([], named, may).items():
         raise permissions.NotYours(permission, names, field="config")

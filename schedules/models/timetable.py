@@ -58,7 +58,7 @@ class Timetable(Definition):
         max_length=200,
         blank=True,
         editable=False,
-        help_text="The first name of a renamed schedule, from which its jitter is derived.",
+        help_text="The name of a renamed schedule before the first rename. The jitter depends on this name.",
     )
     # The times to skip, and who asked to skip them: {"2026-11-17T02:00:00Z": "ada"}
     skips = models.JSONField(default=dict, blank=True, editable=False)
@@ -76,7 +76,7 @@ class Timetable(Definition):
 
     @property
     def jitter_seed(self) -> str:
-        """Return the seed of the jitter: the first name of the schedule, which a rename does not change."""
+        """Return the seed of the jitter: the original name, so that a rename does not change the jitter."""
         return self.original_name or self.name
 
     @property
@@ -85,7 +85,7 @@ class Timetable(Definition):
 
     @property
     def next_left_out_by(self) -> str:
-        """Return who asked to skip the next run, or an empty string."""
+        """Return who asked to skip the next run, or an empty string if it is not to be skipped."""
         return str(self.skips.get(named_time(self.next_run_at), "")) if self.next_run_at else ""
 
     def is_overdue(self, now: datetime) -> bool:
@@ -93,15 +93,19 @@ class Timetable(Definition):
         return self.next_run_at is not None and self.next_run_at < now - grace
 
     def restart_cursor(self, now: datetime) -> None:
-        """Restart the cursor at `now`, but never move it back: `now` was read before waiting for a lock."""
+        """Start the search for times at `now`, or at the cursor (`processed_until`) if that is later.
+
+        The cursor never moves back: `now` may have been read before waiting for a lock.
+        """
         cursor = max(now, self.processed_until or now)
         self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
 
     def _restart_or_refuse(self, now: datetime, *, spec_changed: bool) -> str:
-        """Restart the cursor after an edit; return a note about lost times, or an empty string.
+        """Restart the search for times after an edit; return a note about lost times, or an empty string.
 
-        A new spec starts now; raise ValidationError if it is invalid. A spec that did not change, but is
-        valid again, continues where it stopped; if it is still invalid, it stays broken until it is edited.
+        A new spec applies from `now` on; raise ValidationError if the new spec is invalid. If the spec did
+        not change but is valid again, the schedule continues where it stopped. If such a spec is still
+        invalid, the schedule stays broken.
         """
         lost = self.times_lost() if spec_changed else ""
         since = self.processed_until
@@ -114,20 +118,21 @@ class Timetable(Definition):
         return lost
 
     def times_lost(self) -> str:
-        """Return a note about times that stay unrecorded when a new spec replaces an invalid one."""
+        """Return a note about times that an invalid spec left unrecorded until now, or an empty string."""
         if not self.spec_error or self.processed_until is None:
             return ""
         since = exact(self.processed_until)
         return (
-            f"Times between {since} and this edit are not recorded: the spec was invalid ({self.spec_error})"
+            f"Scheduled times between {since} and this edit are not recorded: the spec was invalid "
+            f"({self.spec_error})"
         )
 
     def mark_broken(self, error: Exception) -> None:
-        """Record the error, and stop generating times until the spec is edited."""
+        """Record the error of the spec, and do not generate any times until the spec is edited."""
         self.spec_error, self.next_run_at = str(error)[:500], None
 
     def generate_until(self, now: datetime) -> None:
-        """Store the occurrences up to `now` before an edit; raise Refused if there are too many."""
+        """Store the occurrences up to `now`, before an edit; raise Refused if there are too many of them."""
         if self.processed_until is None or self.spec_error:
             return
         for _ in range(EDIT_PASSES):
@@ -142,10 +147,13 @@ class Timetable(Definition):
                 self.drop_oldest(now)
             if self.processed_until >= now or self.spec_error:
                 return
-        raise Refused(f"“{self}” is catching up with missed times. Try again in a moment.")
+        raise Refused(f"“{self}” is catching up with times that have passed. Try again in a moment.")
 
     def generate(self, now: datetime) -> list[Automatic]:
-        """Return the occurrences up to `now`, for the caller to add, and move the cursor past them."""
+        """Return the next occurrences up to `now`, for the caller to store, and move the cursor past them.
+
+        One call returns at most `TIMES_PER_PASS` occurrences.
+        """
         assert self.processed_until is not None
         spec = self.compiled_spec
         times: list[datetime] = []
@@ -192,7 +200,7 @@ class Timetable(Definition):
             self.dropped_count += dropped.settle("dropped", reason="buffer full", now=now)
 
     def upcoming(self, count: int, *, now: datetime, effort: Effort | None = None) -> list[Upcoming]:
-        """Return up to `count` next times, without skipped ones.
+        """Return up to `count` upcoming times, without those that are marked to be skipped.
 
         Times that are not found before the effort is used up are left out.
         """
@@ -210,7 +218,10 @@ class Timetable(Definition):
         return [row.at for row in self.upcoming(count, now=now)]
 
     def _skip_planned(self, by: Initiator, now: datetime) -> datetime | None:
-        """Skip a time that has passed but is still delayed by jitter; return it, or None if there is none."""
+        """Skip the next run whose time has passed, but which jitter still delays.
+
+        Return the nominal time of the skipped run, or None if jitter delays no run.
+        """
         planned = (
             self.occurrences.pending().automatic().filter(planned_at__gt=now).order_by("planned_at").first()
         )
@@ -226,9 +237,12 @@ class Timetable(Definition):
             while at is not None and named_time(at) in self.skips:
                 at = spec.next(at)
         if at is None:
-            raise Refused(f"“{self}” has no next time to skip.")
+            raise Refused(f"“{self}” has no upcoming run to skip.")
         if len(self.skips) >= MOST_SKIPS:
-            raise Refused(f"“{self}” already skips {MOST_SKIPS} times: pause the schedule instead.")
+            raise Refused(
+                f"{MOST_SKIPS} upcoming runs of “{self}” are already marked to be skipped, which is the "
+                "maximum: pause the schedule instead."
+            )
         self.skips = self.skips | {named_time(at): by.name}
         return at
 
@@ -239,14 +253,14 @@ class Timetable(Definition):
 
     @contextmanager
     def _readable_spec(self) -> Iterator[Spec]:
-        """Yield the compiled spec; raise a SpecError in the block, as from a search, as Refused."""
+        """Yield the compiled spec; turn a SpecError, also one that is raised in the block, into Refused."""
         try:
             yield self.compiled_spec
         except SpecError as error:
             raise self._broken(error) from error
 
     def _broken(self, error: object) -> Refused:
-        return Refused(f"The spec of “{self}” is broken: {error}")
+        return Refused(f"The spec of “{self}” is invalid: {error}")
 
 
 def _asked_by(name: str) -> str:

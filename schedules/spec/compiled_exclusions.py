@@ -32,19 +32,19 @@ class Exclusions:
         return bool(self._items)
 
     def end(self, wall: int, instant: int) -> int | None:
-        """Return a wall time until which all times from this one are excluded; None if this one is not."""
+        """Return the wall time when the exclusion of this time ends; None if this time is not excluded."""
         for part in self._parts:
             if (end := part.end(wall, instant)) is not None:
                 return end
         return None
 
     def sure_end(self, instant: int) -> int | None:
-        """Return an instant until which everything is excluded in every time zone; None if unknown."""
+        """Return an instant until which all times are excluded in every time zone; None if none is known."""
         ends = [end for part in self._parts if (end := part.sure_end(instant)) is not None]
         return max(ends, default=None)
 
     def reason(self, wall: int, instant: int) -> str:
-        """Return why a time is excluded, or an empty string if it is not."""
+        """Return why a time is excluded, or an empty string if the time is not excluded."""
         for item in self._items:
             calendar, items = (item.name, item.items) if isinstance(item, Shared) else ("", (item,))
             for each in items:
@@ -60,7 +60,7 @@ def _together(calendars: tuple[Shared, ...]) -> _Compiled:
 
 
 class _Compiled:
-    """Exclusions grouped by how they are checked."""
+    """Exclusions, grouped by the way in which times are checked against them."""
 
     def __init__(self, items: Sequence[Exclusion]) -> None:
         betweens = [item for item in items if isinstance(item, Between)]
@@ -156,9 +156,10 @@ def _dates_of(days: Days) -> tuple[int, ...]:
 
 
 def _bits(allowed: Iterable[tuple[Hashable, ...]]) -> Counter[Hashable]:
-    """Return a number for each value, in which bit n is set if calendar n allows the value.
+    """Return a number for each value; bit n of this number is set if calendar n allows the value.
 
-    The result is a Counter, which returns 0 for all other values.
+    `allowed` has the values that each calendar allows. The result is a Counter, which returns 0 for all other
+    values.
     """
     alike: Counter[tuple[Hashable, ...]] = Counter()
     for place, values in enumerate(allowed):

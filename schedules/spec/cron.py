@@ -30,7 +30,7 @@ _SHORTHANDS = {
 
 
 class CronString(NamedTuple):
-    """A parsed cron string, without its comment, and with its time zone prefix and interval, if any."""
+    """A parsed cron string without the comment, and the time zone and interval that it names, if any."""
 
     expression: str
     time_zone: str = ""
@@ -43,7 +43,7 @@ class CronString(NamedTuple):
         if parts := _ZONE.fullmatch(text):
             time_zone, text = _zone(parts["zone"], text), parts["rest"]
         if not text:
-            raise SpecError("cron", "is empty; expected 5 fields, such as 0 9 * * mon-fri")
+            raise SpecError("cron", "the cron string is empty; expected 5 fields, such as 0 9 * * mon-fri")
         if parts := _EVERY.fullmatch(text):
             return cls(text, time_zone, _interval(parts))
         calendar_of(text)
@@ -74,7 +74,9 @@ def calendar_of(expression: str) -> Calendar:
         raise SpecError("cron", f"{error} (in {shown(expression)})") from error
     calendar = calendar_of_fields(values, either_day=not (values[3].is_starred or values[5].is_starred))
     if calendar.first(0) is None:
-        raise SpecError("cron", f"{shown(expression)} never matches: none of its months has this day")
+        raise SpecError(
+            "cron", f"{shown(expression)} never matches any date: the chosen months do not have this day"
+        )
     return calendar
 
 
@@ -86,11 +88,11 @@ def _split(expression: str) -> list[str]:
         raise ValueError("@reboot is not supported: a schedule is not tied to the start of a machine")
     if expression.startswith("@") and expression.lower() not in _SHORTHANDS:
         known = listed([*_SHORTHANDS, "@every 90m"])
-        raise ValueError(f"{shown(expression)} is not known; allowed: {known}")
+        raise ValueError(f"{shown(expression)} is not a known shorthand; allowed: {known}")
     fields = _SHORTHANDS.get(expression.lower(), expression).split()
     if len(fields) not in (5, 6, 7):
         names = ", ".join(field.name for field in FIELDS[1:6])
-        more = "a sixth field is the year; with seven, the first is the second and the last is the year"
+        more = "a sixth field adds the year at the end, and a seventh adds the seconds at the beginning"
         raise ValueError(f"expected 5 fields ({names}), got {len(fields)}; {more}")
     second = [] if len(fields) == 7 else ["0"]
     year = ["*"] if len(fields) == 5 else []
@@ -98,11 +100,11 @@ def _split(expression: str) -> list[str]:
 
 
 def notes_on(expression: str) -> Iterator[str]:
-    """Yield notes about parts of a cron string that are allowed but may have a surprising effect."""
+    """Yield notes about parts of a cron string that are allowed but may have an unexpected effect."""
     fields, days = _split(expression), calendar_of(expression).days
     for field, text in zip(FIELDS, fields, strict=True):
         yield from field.steps_past_the_end(text)
     if days.either:
         yield f"{expression} sets both day of month and day of week: a day has to match only one of them"
     elif days.leaves_out_months:
-        yield f"{expression} skips months that do not have such a day; L is the last day of every month"
+        yield f"{expression} skips months that are too short; use L for the last day of each month"

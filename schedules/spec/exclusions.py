@@ -42,7 +42,7 @@ class Exclusion(Protocol):
     def leaves_out(self, wall: int, instant: int) -> bool: ...
 
     def reason(self, wall: int, calendar: str) -> str:
-        """Return why a wall time is excluded; `calendar` is the shared calendar with this item, if any."""
+        """Return why a wall time is excluded; `calendar` names the shared calendar with this item, if any."""
 
 
 class Span(NamedTuple):
@@ -92,7 +92,7 @@ class Dates:
 
 @dataclass(frozen=True)
 class Between:
-    """A span between two times, which are either both naive and in the spec's time zone, or both in UTC."""
+    """A span between two times: both are naive and in the time zone of the spec, or both are in UTC."""
 
     start: datetime
     until: datetime
@@ -146,7 +146,7 @@ class Holidays:
     def parse(cls, name: str, item: object) -> Holidays:
         data = object_of(name, item, allowed=("holidays", "subdivision", "comment"))
         if "holidays" not in data:
-            raise SpecError(name, f"a subdivision needs its country, such as {_FORMS[3]}")
+            raise SpecError(name, f"a subdivision needs a country, such as {_FORMS[3]}")
         country = country_of(name, text_of(name, data["holidays"]))
         subdivision = text_of(name, data.get("subdivision", ""))
         if subdivision:
@@ -177,7 +177,7 @@ class Holidays:
 
 @dataclass(frozen=True)
 class Matching:
-    """Wall times that a structured calendar matches."""
+    """Excludes the local times that match a structured calendar."""
 
     structured: Structured
 
@@ -216,7 +216,7 @@ class Shared:
         try:
             return _read_once(name, definition)
         except SpecError as error:
-            raise SpecError("exclude", f"the calendar {shown(name)} is broken: {error.message}") from error
+            raise SpecError("exclude", f"the calendar {shown(name)} is invalid: {error.message}") from error
 
     def __hash__(self) -> int:
         return hash((self.name, len(self.items)))
@@ -257,14 +257,14 @@ def exclusions_of(data: object, calendars: Mapping[str, object]) -> tuple[Exclus
 
 
 def _check_size(items: Sequence[Exclusion]) -> None:
-    """Raise SpecError if there are too many items or places with holidays, which would slow down ticks."""
+    """Raise SpecError for too many items, or holidays of too many places: they would slow down ticks."""
     if len(items) > MOST_ITEMS:
-        most = f"at most {MOST_ITEMS:,} are allowed, including those of its calendars"
+        most = f"at most {MOST_ITEMS:,} are allowed, including the items of shared calendars"
         raise SpecError("exclude", f"{len(items):,} items are too many; {most}")
     count = len(places(items))
     if count > MOST_PLACES:
-        most = f"at most {MOST_PLACES} are allowed"
-        raise SpecError("exclude", f"the holidays of {count:,} places are too many; {most}")
+        most = f"at most {MOST_PLACES} places are allowed"
+        raise SpecError("exclude", f"the public holidays of {count:,} places are too many; {most}")
 
 
 def flat(exclusions: Iterable[Exclusion]) -> list[Exclusion]:
@@ -295,14 +295,16 @@ def _advice(name: str, known: Sequence[str]) -> str:
 
 
 def calendar_items(definition: object, *, name: str = "definition") -> tuple[Exclusion, ...]:
-    """Parse the items of a shared calendar, which cannot refer to other calendars."""
+    """Parse the items of a shared calendar. They cannot refer to other calendars."""
     items = list_of(name, definition, most=MOST_CALENDAR_ITEMS)
     return each_of(items, lambda item: _calendar_item(name, item))
 
 
 def _calendar_item(name: str, item: object) -> Exclusion:
     if isinstance(item, dict) and "calendar" in item:
-        raise SpecError(name, "a calendar cannot refer to another calendar; write its items here")
+        raise SpecError(
+            name, "a calendar cannot refer to another calendar; copy the items of that calendar instead"
+        )
     return _item(name, item, forms=_FORMS[1:])
 
 

@@ -32,13 +32,19 @@ class Upcoming(NamedTuple):
 
 def explain(spec: Spec, at: datetime) -> Verdict:
     if spec.is_manual:
-        return Verdict("manual", "this schedule has no times of its own and runs only when started by hand")
+        return Verdict(
+            "manual", "this schedule has no scheduled times; it runs only when started by hand or by an event"
+        )
     if not FIRST <= at < LAST + SECOND:
         return Verdict("unmatched", f"schedules have times from {FIRST.year} to {LAST.year} only")
     if spec.start_at is not None and at < spec.start_at:
-        return Verdict("before_start", f"this is before the start, {_local_words(spec, spec.start_at)}")
+        return Verdict(
+            "before_start", f"this is before the start of the schedule, {_local_words(spec, spec.start_at)}"
+        )
     if spec.end_at is not None and at >= spec.end_at + SECOND:
-        return Verdict("after_end", f"this is after the end, {_local_words(spec, spec.end_at)}")
+        return Verdict(
+            "after_end", f"this is after the end of the schedule, {_local_words(spec, spec.end_at)}"
+        )
     return _explain_inside(spec, (at - FIRST) // SECOND)
 
 
@@ -55,22 +61,26 @@ def _explain_inside(spec: Spec, second: int) -> Verdict:
 
 
 def note_on(spec: Spec, second: int) -> str:
-    """Describe what a clock change does to a nominal time; return an empty string on ordinary days."""
+    """Describe how a clock change affects the nominal time `second`; return an empty string if none does."""
     zone = zone_of(spec.time_zone)
     stretch = stretch_at(second, zone)
     if second == stretch.start and spec.timeline.is_moved_to(stretch):
         missing = _missing_words(sorted(set(spec.timeline.swallowed(stretch))))
-        return f"also covers skipped times: {missing}" if _is_regular(spec, stretch) else f"moved: {missing}"
+        return (
+            f"also covers times that the clocks skip: {missing}"
+            if _is_regular(spec, stretch)
+            else f"moved: {missing}"
+        )
     wall = second + stretch.offset
     if _is_second_pass(wall, stretch):
-        return f"second of two {_clock(wall)}s"
+        return f"{_clock(wall)} occurs twice: the second time"
     later = stretch_at(second + DAY, zone)
     returns = later.start > second and later.before > later.offset and wall >= later.start + later.offset
-    return f"first of two {_clock(wall)}s" if returns else ""
+    return f"{_clock(wall)} occurs twice: the first time" if returns else ""
 
 
 def previous(spec: Spec, before: int) -> int | None:
-    """Return the last nominal time before an instant, by a binary search; None if there is none."""
+    """Return the last nominal time before the instant `before`; None if there is none."""
     last, low, high = None, 0, before
     while low < high:
         middle = (low + high) // 2 if last is not None else low
@@ -96,7 +106,7 @@ def _excluded_words(spec: Spec, second: int, stretch: Stretch) -> str:
 def _gap_words(spec: Spec, second: int, stretch: Stretch) -> str:
     """Explain that a clock time does not exist, or return an empty string if it is not in a gap.
 
-    The instant `second` is that of the clock time according to the UTC offset before the gap.
+    `second` is the instant that the clock time would have with the UTC offset before the gap.
     """
     gap, wall = stretch.offset - stretch.before, second + stretch.before
     if second >= stretch.start + gap or not _is_on_the_clock(spec, wall):
@@ -108,14 +118,14 @@ def _gap_words(spec: Spec, second: int, stretch: Stretch) -> str:
         jump = f"from {moment_words(start)} to {moment_words(end)}"
     is_moved = spec.timeline.is_moved_to(stretch) and wall in spec.timeline.swallowed(stretch)
     moved = f", so the run takes place at {clock_words(end)}" if is_moved else ""
-    return f"the clocks of {spec.time_zone} go {jump}: {_clock(wall)} does not exist on that day{moved}"
+    return f"the clocks in {spec.time_zone} go {jump}: {_clock(wall)} does not exist on that day{moved}"
 
 
 def _fold_words(spec: Spec, second: int, stretch: Stretch) -> str:
     wall = second + stretch.offset
     if not _is_second_pass(wall, stretch) or not _is_on_the_clock(spec, wall):
         return ""
-    return f"{_clock(wall)} occurs twice on {date_words(_wall(wall))}; only the first counts"
+    return f"{_clock(wall)} occurs twice on {date_words(_wall(wall))}; the schedule runs only the first time"
 
 
 def _nearest_words(spec: Spec, second: int) -> str:
@@ -129,7 +139,7 @@ def _nearest_words(spec: Spec, second: int) -> str:
 
 
 def _found(search: Callable[[], int | None]) -> int | None:
-    """Return the result of a search; None if it finds nothing, or gives up after finding only exclusions."""
+    """Return the result of a search; None if the search finds nothing, or gives up among exclusions."""
     try:
         return search()
     except SpecError:
@@ -137,7 +147,7 @@ def _found(search: Callable[[], int | None]) -> int | None:
 
 
 def _is_regular(spec: Spec, stretch: Stretch) -> bool:
-    """Return whether a stretch starts at a nominal time, apart from the times that are moved to its start."""
+    """Return whether the start of a stretch is a nominal time even without the times that move there."""
     at, exclusions = stretch.start, spec.timeline.exclusions
     if exclusions.end(at + stretch.offset, at) is not None:
         return False

@@ -59,7 +59,7 @@ class Field(NamedTuple):
         for item in text.split(","):
             parts = _ITEM.fullmatch(item)
             if parts and parts["step"] and int(parts["step"]) > self.high - self.low:
-                yield f"{self.name} {item} steps past {self.high}: only its first value matches"
+                yield f"{self.name} {item} steps past {self.high}: only the first value matches"
 
     def _range(self, item: str, text: str) -> range:
         parts = _ITEM.fullmatch(item)
@@ -91,7 +91,7 @@ class Field(NamedTuple):
                 raise ValueError(self._not_understood(item))
             value = int(text)
         if not self.low <= value <= self.high:
-            raise ValueError(f"{self.name} {shown(value)} is out of range {span(self.low, self.high)}")
+            raise ValueError(f"{self.name} {shown(value)} is outside the range {span(self.low, self.high)}")
         return value
 
     def _number_of_name(self, text: str) -> int | None:
@@ -106,9 +106,10 @@ class Field(NamedTuple):
         return self is DAY_OF_MONTH and item in ("L", "l")
 
     def _nth(self, item: str) -> tuple[tuple[int, ...], int]:
-        """Return the weekdays of an item such as fri#2, mon-wed#1 or L5, and which ones of the month.
+        """Return the weekdays of an item such as fri#2, mon-wed#1 or L5, and their number in the month.
 
-        For an item of another form, return no weekdays.
+        The number is 2 for the second ones, and LAST_OF_MONTH for the last ones. For an item of another form,
+        return no weekdays.
         """
         if parts := _LAST_WEEKDAY.fullmatch(item):
             return (self._value(parts["after"] or parts["before"], item) % 7,), LAST_OF_MONTH
@@ -116,7 +117,7 @@ class Field(NamedTuple):
         if not hash_sign:
             return (), 0
         if count not in ("1", "2", "3", "4", "5"):
-            allowed = "fri#1 to fri#5, and Lfri for the last one"
+            allowed = "fri#1 to fri#5, and Lfri for the last Friday"
             raise ValueError(f"{self.name} {shown(item)} is not understood; allowed: {allowed}")
         return tuple(sorted({day % 7 for day in self._range(days, item)})), int(count)
 

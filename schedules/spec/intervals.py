@@ -18,7 +18,7 @@ LONGEST_INTERVAL = 3660 * 86_400
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval of fixed length that is counted from the Unix epoch, so daylight saving has no effect."""
+    """An interval of fixed length, counted from the Unix epoch. Daylight saving time does not affect it."""
 
     seconds: int
     offset: int = 0
@@ -26,10 +26,12 @@ class Interval:
     def __post_init__(self) -> None:
         if not 1 <= self.seconds <= LONGEST_INTERVAL:
             allowed = span("1s", duration(LONGEST_INTERVAL))
-            raise SpecError("every", f"{shown(self.seconds)} seconds is out of range {allowed}")
+            raise SpecError("every", f"{shown(self.seconds)} seconds is outside the range {allowed}")
         if not 0 <= self.offset < self.seconds:
             allowed = f"at least 0s and less than {duration(self.seconds)}"
-            raise SpecError("every", f"offset {shown(self.offset)} seconds is out of range: {allowed}")
+            raise SpecError(
+                "every", f"the offset of {shown(self.offset)} seconds is not allowed: it must be {allowed}"
+            )
 
     @classmethod
     def parse(cls, item: object) -> Interval:
@@ -50,18 +52,18 @@ class Interval:
 
 
 def seconds_from(field: str, value: object) -> int:
-    """Return the seconds of a duration that is given as text or as a whole number of seconds."""
+    """Convert a duration, given as text or as a whole number of seconds, to seconds."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     seconds = seconds_of(value) if isinstance(value, str) else None
     if seconds is None:
-        examples = "90s, 15m, 1h30m, 2d or a whole number of seconds"
-        raise SpecError(field, f"{shown(value)} is not a duration; write {examples}, at least 1s")
+        examples = "write it like 90s, 15m, 1h30m or 2d, or as a whole number of seconds"
+        raise SpecError(field, f"{shown(value)} is not a duration; {examples}")
     return seconds
 
 
 def seconds_of(text: str) -> int | None:
-    """Return the seconds of a duration such as 1h30m; None if the text is not a duration."""
+    """Return a duration such as 1h30m in seconds; None if the text is not a duration."""
     parts = _DURATION.fullmatch(text.strip())
     if parts is None or not parts[0]:
         return None

@@ -21,7 +21,10 @@ def moment_of(value: object, time_zone: str, dst: str, *, field: str = "at") -> 
 
 
 def bound_of(field: str, value: object, time_zone: str, dst: str, *, at: time) -> datetime:
-    """Return the instant of a bound, given as a time or as a date, which means the time `at` on that day."""
+    """Return the instant of a bound, which is given as a time or as a date.
+
+    A date stands for the time of day `at` on that date.
+    """
     text = text_of(field, value)
     if re.fullmatch(_DATE, text):
         wall = datetime.combine(date_of(field, text), at)
@@ -30,10 +33,10 @@ def bound_of(field: str, value: object, time_zone: str, dst: str, *, at: time) -
 
 
 def clock_reading(field: str, value: object) -> datetime:
-    """Return a typed time as a datetime, which is naive if it has no UTC offset."""
+    """Return a typed time as a datetime; the datetime is naive if the text has no UTC offset."""
     text = text_of(field, value)
     if not _MOMENT.fullmatch(text):
-        raise SpecError(field, f"{shown(text)} is not a time; write {_EXAMPLES}")
+        raise SpecError(field, f"{shown(text)} is not a time; write it like {_EXAMPLES}")
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -44,7 +47,7 @@ def clock_reading(field: str, value: object) -> datetime:
 
 def date_of(field: str, text: str) -> date:
     if not re.fullmatch(_DATE, text):
-        raise SpecError(field, f"{shown(text)} is not a date; write 2026-12-25")
+        raise SpecError(field, f"{shown(text)} is not a date; write it like 2026-12-25")
     try:
         day = date.fromisoformat(text)
     except ValueError as error:
@@ -56,7 +59,7 @@ def date_of(field: str, text: str) -> date:
 def _check_year(field: str, text: str, day: date) -> None:
     if not FIRST.year <= day.year <= LAST.year:
         allowed = span(FIRST.year, LAST.year)
-        raise SpecError(field, f"{shown(text)}: year {day.year} is out of range {allowed}")
+        raise SpecError(field, f"{shown(text)}: year {day.year} is outside the range {allowed}")
 
 
 def _on_the_clock(field: str, wall: datetime, time_zone: str, dst: str) -> datetime:
@@ -66,7 +69,7 @@ def _on_the_clock(field: str, wall: datetime, time_zone: str, dst: str) -> datet
     if instant is None or (dst == "literal" and first_pass > second_pass):
         end = wall_time(gap_end(wall, zone), zone)
         start = end - (first_pass - second_pass)
-        jump = f"the clocks of {time_zone} go from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
+        jump = f"the clocks in {time_zone} go from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
         raise SpecError(field, f"{wall:%Y-%m-%dT%H:%M} does not exist: {jump}")
     return instant
 
@@ -75,5 +78,7 @@ def whole_second(field: str, moment: datetime) -> datetime:
     if moment.utcoffset() is None:
         raise SpecError(field, f"{moment} has no UTC offset")
     if not FIRST <= moment <= LAST:
-        raise SpecError(field, f"{moment} is out of range {span(f'{FIRST:%Y-%m-%d}', f'{LAST:%Y-%m-%d}')}")
+        raise SpecError(
+            field, f"{moment} is outside the range {span(f'{FIRST:%Y-%m-%d}', f'{LAST:%Y-%m-%d}')}"
+        )
     return moment.astimezone(UTC).replace(microsecond=0)

@@ -51,7 +51,7 @@ class Pattern:
     def notes(self) -> Iterator[str]:
         if self.every and len(self._window) == 1:
             window = f"from {time_of_day(self.start)} to {time_of_day(self.until)}"
-            yield f"every {duration(self.every)} {window} gives only {time_of_day(self.start)}"
+            yield f"every {duration(self.every)} {window} runs only at {time_of_day(self.start)}"
 
     @property
     def _window(self) -> range:
@@ -81,7 +81,7 @@ def _times(value: object) -> tuple[int, ...]:
 def _window(data: dict[str, object]) -> tuple[int, int, int]:
     every = seconds_from("patterns", data["every"])
     if not 1 <= every <= DAY:
-        raise SpecError("patterns", f"every {shown(every)} seconds is out of range {span('1s', '1d')}")
+        raise SpecError("patterns", f"every: {shown(every)} seconds is outside the range {span('1s', '1d')}")
     start, until = _time("from", data.get("from", "00:00")), _time("until", data.get("until", "23:59:59"))
     if until < start:
         window = f"until ({time_of_day(until)}) is earlier than from ({time_of_day(start)})"
@@ -93,7 +93,7 @@ def _time(key: str, value: object) -> int:
     text = text_of("patterns", value)
     parts = _TIME.fullmatch(text)
     if parts is None:
-        allowed = "write 00:00 to 23:59, such as 09:30"
-        raise SpecError("patterns", f"{key} {shown(text)} is not a time of day; {allowed}")
+        allowed = "use 00:00 to 23:59:59, such as 09:30"
+        raise SpecError("patterns", f"{key}: {shown(text)} is not a time of day; {allowed}")
     hour, minute, second = (int(part or 0) for part in parts.groups())
     return hour * 3600 + minute * 60 + second

@@ -17,7 +17,7 @@ _YEARS_KEPT = 16
 
 
 class _Source(Protocol):
-    """The parts of a country in the holidays library that are used here."""
+    """The attributes of a country in the holidays library that this module uses."""
 
     default_language: str | None
     supported_languages: Sequence[str]
@@ -51,7 +51,10 @@ class PublicHolidays:
 
 
 def holiday_name(place: Place, day: int) -> str | None:
-    """Return the name of the holiday on a day, counted from 1970-01-01, or None; in English if possible."""
+    """Return the name of the public holiday on a day, in English if possible; None on other days.
+
+    Days are counted from 1970-01-01.
+    """
     return _holidays(place, _year_of(day)).get(day)
 
 
@@ -82,7 +85,7 @@ def _english(source: _Source) -> str | None:
 
 
 def country_of(field: str, text: str) -> str:
-    """Return the two-letter code of a country, given that code or another one, such as GBR."""
+    """Return the two-letter code of a country; `text` is that code or another one, such as GBR."""
     code = text.upper()
     if code in _countries():
         return code
@@ -91,7 +94,11 @@ def country_of(field: str, text: str) -> str:
     codes = {country.name.lower(): code for code, country in _countries().items()}
     close = get_close_matches(text[:64].lower(), codes, n=1, cutoff=0.7)
     wanted = codes[close[0]] if close else ""
-    advice = f"did you mean {wanted} ({_countries()[wanted].name})?" if wanted else "write GB, US or DE"
+    advice = (
+        f"did you mean {wanted} ({_countries()[wanted].name})?"
+        if wanted
+        else "use a code such as GB, US or DE"
+    )
     raise SpecError(field, f"{shown(text)} is not the code of a country with known public holidays; {advice}")
 
 
@@ -102,7 +109,7 @@ def subdivision_of(field: str, text: str, country: str) -> str:
     if text.lower() in codes:
         return codes[text.lower()]
     known = listed(source.subdivisions, last="or") if source.subdivisions else ""
-    advice = f"use {known}" if known else "it has no subdivisions: leave the subdivision out"
+    advice = f"use {known}" if known else "this country has no subdivisions: leave the subdivision out"
     raise SpecError(field, f"{shown(text)} is not a subdivision of {name} ({country}); {advice}")
 
 

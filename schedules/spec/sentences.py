@@ -15,7 +15,7 @@ def calendar_words(calendar: Calendar) -> str:
 
 
 def excluded_words(calendar: Calendar) -> str:
-    """Describe the calendar of an exclusion, in which missing fields match everything."""
+    """Describe the calendar of an exclusion. A field that is not set matches everything."""
     times = calendar.times
     assert isinstance(times, Product)
     return f"{_open_words(times)} {_day_words(calendar.days)}".strip()
@@ -157,7 +157,7 @@ def _is_long_run(values: Sequence[int]) -> bool:
 
 
 def _runs(values: Sequence[int], names: Sequence[str], first: int = 0) -> list[str]:
-    """Return the names of the values, with three or more in a row as "a to c"."""
+    """Return the names of the values; three or more values in a row become one text such as "a to c"."""
     words: list[str] = []
     for _, group in groupby(enumerate(values), lambda pair: pair[1] - pair[0]):
         run = [names[value - first] for _, value in group]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def object_of(name: str, data: object, *, allowed: Sequence[str]) -> dict[str, object]:
     if not isinstance(data, dict):
-        raise SpecError(name, f"expected an object with {listed(allowed)}, got {shown(data)}")
+        raise SpecError(name, f"expected an object, got {shown(data)}; allowed keys: {listed(allowed)}")
     for key in data:
         if key not in allowed:
             raise SpecError(name, f"unknown key {shown(key)}; allowed: {listed(allowed)}")
@@ -30,7 +30,7 @@ def list_of(name: str, data: object, *, most: int) -> list[object]:
 
 
 def each_of(items: Sequence[object], read: Callable[[object], T]) -> tuple[T, ...]:
-    """Read the items of a list, without duplicates; an error names the item that caused it."""
+    """Read the items of a list, without duplicates; an error message names the item with the error."""
     values: dict[T, None] = {}
     for place, item in enumerate(items):
         try:

@@ -53,7 +53,7 @@ _MOST_SAID = 10
 
 @dataclass(frozen=True)
 class Spec:
-    """The times of a schedule: the union of its rules. A schedule without rules runs only by hand."""
+    """The times of a schedule: the union of its rules. A schedule without rules has no times."""
 
     cron: tuple[str, ...] = ()
     every: tuple[Interval, ...] = ()
@@ -121,7 +121,10 @@ class Spec:
         return list(self.each(after, until, limit=limit))
 
     def each(self, after: datetime, until: datetime, *, limit: int | None = None) -> Iterator[datetime]:
-        """Yield the nominal times in (after, until] one by one: they stay valid if the search fails later."""
+        """Yield the nominal times in (after, until] one by one.
+
+        If the search fails later, the times that were already found stay valid.
+        """
         seconds = islice(self.walk(_second_after(after), _second_of(until)), limit)
         return (datetime.fromtimestamp(second, UTC) for second in seconds)
 
@@ -152,7 +155,7 @@ class Spec:
     ) -> list[Upcoming]:
         """Return the next times with local times, jitter and notes; `seed` is the schedule's `jitter_seed`.
 
-        With an effort, return only the times that are found before the effort is used up.
+        With an `effort`, return only the times that are found before the effort is used up.
         """
         zone, rows = zone_of(self.time_zone), []
         try:
@@ -182,15 +185,16 @@ class Spec:
         for name, nothing in open_ended.items():
             following = replace(self, **{name: nothing}).next(now, effort) if getattr(self, name) else None
             if following is not None:
-                return SpecError(name, f"leaves no times; without it, the next time is {_as_text(following)}")
+                without = f"without this field, the next time would be {_as_text(following)}"
+                return SpecError(name, f"no scheduled times are left; {without}")
         last = previous(self, _second_after(now))
         if last is None:
-            return SpecError(self._only_field, "never matches")
+            return SpecError(self._only_field, "this spec has no scheduled times at all")
         words = f"{datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        return SpecError(self._only_field, f"matches only in the past; the last time was {words}")
+        return SpecError(self._only_field, f"all scheduled times are in the past; the last one was {words}")
 
     def _check_distances(self, now: datetime, minimum_seconds: int) -> None:
-        """Raise SpecError if two of the next times are too close together; give up after a limited effort."""
+        """Raise SpecError if two of the next times are too close together; check only a limited number."""
         with suppress(TooMuch):
             walk = islice(self.walk(_second_after(now), effort=Effort()), _DISTANCES_CHECKED)
             for earlier, later in pairwise(walk):
@@ -204,7 +208,7 @@ class Spec:
 
     @property
     def _only_field(self) -> str:
-        """Return the name of the only field that has rules, or an empty string if there are more or none."""
+        """Return the name of the field with rules if it is the only such field, otherwise an empty string."""
         given = [name for name in MOST_RULES if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
 
@@ -219,7 +223,7 @@ class Spec:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes about rules that are allowed but may have a surprising effect."""
+        """Return notes about rules that are allowed but may have an unexpected effect."""
         return (
             *(note for expression in self.cron for note in notes_on(expression)),
             *(note for structured in self.calendars for note in structured.notes),
@@ -334,18 +338,18 @@ def _items(values: dict[str, object], name: str) -> list[object]:
 
 
 def _time_zone(values: dict[str, object], cron: tuple[CronString, ...]) -> str:
-    """Return the time zone of a spec, from its field or from the prefix of its cron strings."""
+    """Return the time zone of a spec, from the field `time_zone` or from the prefix of the cron strings."""
     given = sorted({each.time_zone for each in cron if each.time_zone})
     if len(given) > 1:
         raise SpecError(
-            "cron", f"the time zones {listed(given)} do not agree; a spec can have only one time zone"
+            "cron", f"the cron strings have different time zones ({listed(given)}); only one is allowed"
         )
     if "time_zone" not in values:
         return given[0] if given else Spec.time_zone
     time_zone = text_of("time_zone", values["time_zone"])
     if given and given != [time_zone]:
         raise SpecError(
-            "cron", f"TZ={given[0]} does not agree with time_zone {shown(time_zone)}; give only one"
+            "cron", f"TZ={given[0]} differs from time_zone {shown(time_zone)}; set only one of them"
         )
     return time_zone
 
@@ -364,14 +368,14 @@ def _jitter(value: object) -> int:
     jitter = seconds_from("jitter", value)
     if not 0 <= jitter <= LONGEST_INTERVAL:
         allowed = span("0s", duration(LONGEST_INTERVAL))
-        raise SpecError("jitter", f"{shown(jitter)} seconds is out of range {allowed}")
+        raise SpecError("jitter", f"{shown(jitter)} seconds is outside the range {allowed}")
     return jitter
 
 
 def delay(seed: str, nominal: int, window: int) -> int:
     """Return the jitter of a time in whole seconds, at least 0 and less than `window`.
 
-    The same seed and time always have the same jitter. Over many times, jitter is evenly distributed.
+    The same seed and time always give the same jitter. Over many times, jitter is evenly distributed.
     """
     digest = blake2b(f"{seed}\n{nominal}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) * window >> 64

@@ -22,7 +22,7 @@ _EXAMPLE = '{"start": 1, "end": 5, "step": 2}'
 
 @dataclass(frozen=True)
 class Structured:
-    """A structured calendar; `texts` has the values of its fields as text, from second to year."""
+    """A structured calendar; `texts` has the value of each field as text, from second to year."""
 
     texts: tuple[str, ...]
     comment: str = ""
@@ -56,7 +56,7 @@ class Structured:
         for field, text in zip(FIELDS, self.texts, strict=True):
             yield from field.steps_past_the_end(text)
         if self.calendar.days.leaves_out_months:
-            yield "day_of_month skips months that do not have such a day; L is the last day of every month"
+            yield "day_of_month skips months that are too short; use L for the last day of each month"
 
     def as_json(self) -> dict[str, str]:
         columns = zip(KEYS, self.texts, self.defaults, strict=True)
@@ -78,7 +78,7 @@ def _calendar(texts: tuple[str, ...]) -> Calendar:
 
 
 def text_of_values(name: str, field: Field, value: object) -> str:
-    """Return the values of a field as text, given as text, a number, a range or a list of these."""
+    """Return the values of a field as text; `value` is text, a number, a range or a list of these."""
     if not isinstance(value, list):
         return _short(name, field, _item(name, field, value))
     if not 1 <= len(value) <= _MOST_ITEMS:
@@ -104,18 +104,18 @@ def _item(name: str, field: Field, value: object) -> str:
         raise SpecError(name, f"{field.name}: expected {forms}, got {shown(value)}")
     if not field.low <= value <= field.high:
         allowed = span(field.low, field.high)
-        raise SpecError(name, f"{field.name} {shown(value)} is out of range {allowed}")
+        raise SpecError(name, f"{field.name} {shown(value)} is outside the range {allowed}")
     return str(value)
 
 
 def _range(name: str, field: Field, value: dict[str, object]) -> str:
     data = object_of(name, value, allowed=_RANGE)
     if "start" not in data or ("step" in data and "end" not in data):
-        missing = "end" if "start" in data else "start"
-        raise SpecError(name, f"{field.name}: a range needs its {missing}, such as {_EXAMPLE}")
+        missing = "a range with a step needs an end" if "start" in data else "a range needs a start"
+        raise SpecError(name, f"{field.name}: {missing}, such as {_EXAMPLE}")
     start, end = (_item(name, field, data.get(key, data["start"])) for key in ("start", "end"))
     step = data.get("step", 1)
     if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= _LARGEST_STEP:
         allowed = f"a whole number from 1 to {_LARGEST_STEP}"
-        raise SpecError(name, f"{field.name}: the step {shown(step)} is not {allowed}")
+        raise SpecError(name, f"{field.name}: the step must be {allowed}, not {shown(step)}")
     return start if start == end else f"{start}-{end}" + (f"/{step}" if step > 1 else "")

@@ -89,14 +89,17 @@ class Timeline(NamedTuple):
                 return
 
     def is_moved_to(self, stretch: Stretch) -> bool:
-        """Return whether a rule has a time in the gap before this stretch, which is moved to its start."""
+        """Return whether times that the clocks skip before `stretch` are moved to the start of `stretch`."""
         gap = stretch.offset - stretch.before
         if not 0 < gap <= LONGEST_SHIFTED_GAP.total_seconds():
             return False
         return next(self.swallowed(stretch), None) is not None
 
     def swallowed(self, stretch: Stretch) -> Iterator[int]:
-        """Yield the wall times of fixed rules that the clock skips before `stretch`, except excluded ones."""
+        """Yield the wall times that rules have in the gap before `stretch`, except excluded times.
+
+        Rules with `each_pass` are left out, because their times in a gap are not moved.
+        """
         low, high = stretch.start + stretch.before, stretch.start + stretch.offset - 1
         for rule in self.rules:
             if isinstance(rule, OnTheClock) and not rule.each_pass:
@@ -118,7 +121,7 @@ class Timeline(NamedTuple):
 
 
 class OnTheClock(NamedTuple):
-    """A calendar of wall times. With `each_pass`, a wall time that occurs twice counts both times."""
+    """A calendar of wall times. With `each_pass`, a wall time that clocks show twice is used both times."""
 
     calendar: Calendar
     each_pass: bool
@@ -150,10 +153,10 @@ class TooMuch(SpecError):
 
 
 class Effort:
-    """The limit on the work of one preview, however many times the preview shows.
+    """The limit on the work for one preview, whatever the number of times in the preview.
 
-    Each excluded candidate counts, and counts more if many rules have to be searched for the next one. Each
-    year of holidays counts too.
+    Each excluded time that is checked uses up some of the effort, and more if there are many rules. Each year
+    of public holidays also uses up some.
     """
 
     def __init__(self) -> None:
@@ -174,13 +177,13 @@ class Effort:
 
 
 TOO_MUCH = (
-    f"not all of the next times are shown: more than {EFFORT:,} excluded times would have to be checked "
-    "first; use rules that match less often, or exclude less"
+    f"not all of the next times are shown, because more than {EFFORT:,} excluded times would have to be "
+    "checked first; use rules that match less often, or exclude fewer times"
 )
 
 
 class _Budget:
-    """The limit on a search that finds only exclusions, so that no spec can block a tick."""
+    """The limit on a search that finds only excluded times, so that no spec can block a tick."""
 
     def __init__(self, exclusions: Exclusions, rules: int, effort: Effort | None) -> None:
         tens = 1 + exclusions.places // 10
@@ -193,19 +196,20 @@ class _Budget:
         self._left, self._year = CANDIDATES, -1
 
     def keep(self, instant: int) -> None:
-        """Count a time that is found, and start the limit anew for the search for the next time."""
+        """Note that a time was found; the search for the next time starts with the full limit."""
         self._refill()
         self._spend(instant, 0)
 
     def charge(self, instant: int) -> None:
-        """Count a time that is excluded."""
+        """Count an excluded time; raise SpecError if the limit is reached."""
         self._left -= 1
         if self._per_year and instant // _YEAR != self._year:
             self._year = instant // _YEAR
             self._left -= self._per_year
         if self._left <= 0:
             raise SpecError(
-                "exclude", "leaves no times: every time that was checked is excluded; exclude less"
+                "exclude",
+                "no scheduled times are left: all that were checked are excluded; exclude fewer times",
             )
         self._spend(instant, self._cost)
 

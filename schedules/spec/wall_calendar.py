@@ -65,7 +65,7 @@ class Calendar:
         return self.times.first(second) == second and self.days.matches(day)
 
     def end_of_match(self, wall: int) -> int:
-        """Return a wall time until which all times from this match on also match."""
+        """Return the end of a period that starts at the match `wall` and in which every time matches."""
         day, second = divmod(wall, DAY)
         assert isinstance(self.times, Product)
         if self.times.is_all_day:
@@ -180,7 +180,7 @@ class Days:
         return day - first_day + 1 in self._days_of(shape)
 
     def _months(self, low: int, high: int) -> Iterator[int]:
-        """Yield the matching months between two months; months are counted from year 0."""
+        """Yield the matching months from `low` to `high`; months are counted from year 0."""
         for year in self._years(low // 12, high // 12):
             for month in self.months:
                 if low < year * 12 + month <= high + 1:
@@ -192,7 +192,7 @@ class Days:
         return self.years[bisect_left(self.years, low) : bisect_right(self.years, high)]
 
     def end_of_run(self, day: int) -> int:
-        """Return a day until which all days from this match on also match."""
+        """Return the end of a period that starts at the match `day` and in which every day matches."""
         month = _month_of(day)
         while month <= _LAST_MONTH and self._is_whole(month):
             month += 1
@@ -212,7 +212,7 @@ class Days:
         return {}
 
     def _days_of(self, shape: tuple[int, int]) -> tuple[int, ...]:
-        """Return the matching days of a month with this first weekday and length."""
+        """Return the matching days of a month; `shape` has its first weekday and its length."""
         days = self._known.get(shape)
         if days is None:
             days = self._known[shape] = self._matching(*shape)
@@ -237,7 +237,7 @@ class Days:
 
     @property
     def leaves_out_months(self) -> bool:
-        """Return whether some of the months can be too short to have any of the days."""
+        """Return whether any of the chosen months can be too short to have any of the chosen days."""
         if self.last_day or not self.days:
             return False
         return any(_SHORTEST_MONTHS[month - 1] < self.days[0] for month in self.months)
@@ -261,7 +261,10 @@ def _month_of(day: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _month(month: int) -> tuple[int, tuple[int, int]]:
-    """Return the first day of a month with its weekday, and the length; months are counted from year 0."""
+    """Return the first day of a month, and a pair: the weekday of this day and the length of the month.
+
+    Months are counted from year 0.
+    """
     first = date(month // 12, month % 12 + 1, 1).toordinal()
     month += 1
     return first - EPOCH_ORDINAL, ((first + 6) % 7, date(month // 12, month % 12 + 1, 1).toordinal() - first)

@@ -20,7 +20,7 @@ UNITS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 
 
 class SpecError(ValueError):
-    """The error for an invalid spec; it names the field, and says what is allowed."""
+    """The error for an invalid spec. It names the field, and says what is wrong or what is allowed."""
 
     def __init__(self, field: str, message: str, *, place: int | None = None) -> None:
         super().__init__(field, message)
@@ -86,7 +86,7 @@ def _parts(seconds: int) -> list[tuple[int, str]]:
 
 
 def even_step(values: Sequence[int], size: int) -> int | None:
-    """Return the step of values that run from 0 to `size` evenly, such as 0, 15, 30, 45; otherwise None."""
+    """Return the step of evenly spaced values from 0 up to `size`, such as 0, 15, 30, 45; otherwise None."""
     step = size // len(values)
     return step if len(values) > 1 and list(values) == list(range(0, size, step)) else None
 

@@ -78,7 +78,10 @@ def wall_time(instant: datetime, zone: ZoneInfo) -> datetime:
 
 
 def once(wall: datetime, zone: ZoneInfo) -> datetime | None:
-    """Return the first pass of a wall time; in a short gap, the end of the gap; in a longer one, None."""
+    """Return the instant at which clocks first show a wall time.
+
+    For a wall time in a short gap, return the end of the gap; in a longer gap, None.
+    """
     first_pass, second_pass = passes_of(wall, zone)
     if first_pass <= second_pass:
         return first_pass
@@ -86,7 +89,7 @@ def once(wall: datetime, zone: ZoneInfo) -> datetime | None:
 
 
 def passes_of(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return both instants of a wall time: usually equal, in order in a fold, reversed in a gap."""
+    """Return two instants of a wall time: usually equal, the earlier first in a fold, the later in a gap."""
     local = wall.replace(tzinfo=zone)
     return local.astimezone(UTC), local.replace(fold=1).astimezone(UTC)
 
@@ -97,7 +100,7 @@ def gap_end(wall: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _change(zone: ZoneInfo, before: int, after: int) -> int:
-    """Return the first instant after `before` with another UTC offset, which is not later than `after`."""
+    """Return the first instant in (before, after] whose UTC offset differs from the one at `before`."""
     offset = _offset(before, zone)
     while after - before > 1:
         middle = (before + after) // 2

@@ -36,7 +36,7 @@ class TestHealth:
         assert (answer.status_code, answer.json()["status"]) == (200, "ready")
         assert answer.json()["checks"]["workers"] == {
             "ok": True,
-            "detail": "Workers running: 1. Total seats: 100.",
+            "detail": "Running workers: 1. Tasks that they can run at once: 100.",
         }
 
     def test_each_check_says_what_is_missing_and_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:

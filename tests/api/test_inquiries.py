@@ -29,7 +29,7 @@ def test_a_spec_is_previewed_before_anybody_saves_it() -> None:
     assert len(shown["upcoming"]) == 3
     assert (shown["warnings"], shown["difference"]) == ([], None)
     past = api.post("schedules/preview", {"spec": {"at": ["2020-01-01T00:00:00Z"]}}).json()
-    assert (past["upcoming"], "matches only in the past" in past["warnings"][0]) == ([], True)
+    assert (past["upcoming"], "scheduled times are in the past" in past["warnings"][0]) == ([], True)
     assert everything() == before
 
 

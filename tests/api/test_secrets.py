@@ -84,4 +84,4 @@ def test_nothing_that_is_kept_with_a_key_helps_to_guess_the_value(settings: Lazy
 def test_without_keys_to_encrypt_with_it_says_what_is_missing(settings: LazySettings) -> None:
     settings.JIM_SECRETS_KEYS = None
     refused = Caller().post("secrets", SECRET)
-    assert (refused.status_code, "has no keys" in refused.json()["detail"]) == (409, True)
+    assert (refused.status_code, "does not have the encryption" in refused.json()["detail"]) == (409, True)

@@ -125,7 +125,7 @@ class TestQueueing:
         api, job = Caller(), WAIT | {"idempotency_key": "a"}
         single, several = api.post("tasks", job), api.post("tasks/batch", {"jobs": [WAIT, job]})
         assert (fields(single), fields(several)) == (["idempotency_key"], ["jobs.1.idempotency_key"])
-        assert all("header Idempotency-Key" in answer.text for answer in (single, several))
+        assert all("Idempotency-Key header" in answer.text for answer in (single, several))
         assert not WorkerTask.objects.exists()
 
 

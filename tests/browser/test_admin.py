@@ -43,7 +43,7 @@ def test_a_schedule_is_defined_with_two_steps_after_a_mistake(admin_page: Page) 
     admin_page.get_by_text("Add another Step").click()
     fill_step(admin_page, 1, "export")
     admin_page.get_by_role("button", name="Save", exact=True).click()
-    expect(admin_page.get_by_text("minute 61 is out of range")).to_be_visible()
+    expect(admin_page.get_by_text("minute 61 is outside the range")).to_be_visible()
     assert Schedule.objects.count() == 0
     expect(admin_page.locator("#id_steps-1-name")).to_have_value("export")
     admin_page.get_by_label("Cron:").fill("1 * * * *")

@@ -41,7 +41,7 @@ def test_a_schedule_with_parallel_steps_is_made_and_previewed(admin_page: Page) 
     page.get_by_role("button", name="Join right to the previous group").click()
     expect(preview).to_contain_text(re.compile(r"left\s+beside\s+right"))
     page.get_by_role("button", name="Create schedule").click()
-    expect(page.get_by_text("“Working days” is saved.")).to_be_visible()
+    expect(page.get_by_text("Saved “Working days”.")).to_be_visible()
     schedule = Schedule.objects.get()
     assert schedule.spec["patterns"] == [{"times": ["07:30"], "weekdays": "mon-fri"}]
     steps = [(each.index, each.name) for each in schedule.steps.all()]
@@ -100,7 +100,7 @@ def test_steps_are_moved_with_the_keyboard_alone(admin_page: Page) -> None:
     expect(page.locator("#editor-status")).to_have_text("“third” is now in group 1 of 2, beside “first”.")
     page.locator("#do-save").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_text("is saved.")).to_be_visible()
+    expect(page.get_by_text("Saved “")).to_be_visible()
     steps = [(each.index, each.name) for each in schedule.steps.all()]
     assert steps == [(0, "first"), (0, "third"), (1, "second")]
 

@@ -80,5 +80,9 @@ def test_several_tasks_are_moved_by_keyboard(admin_page: Page) -> None:
     expect(admin_page.get_by_label("Select step of Three")).to_be_checked()
     admin_page.get_by_role("button", name="Move to the front").click()
     admin_page.get_by_role("dialog").get_by_role("button", name="Move to the front").click()
-    expect(admin_page.get_by_text("“step of Three” was moved to the front.")).to_be_visible()
+    expect(
+        admin_page.get_by_text(
+            "“step of Three” was moved ahead of all other tasks with the same pool and priority."
+        )
+    ).to_be_visible()
     expect(links).to_have_text(["step of Three", "step of One", "step of Two"])

@@ -73,14 +73,14 @@ def test_a_range_is_backfilled_after_a_look_at_what_it_would_do(admin_page: Page
     Backfill.objects.get().generate(clock.now())
     expect(admin_page.locator("#backfill")).to_contain_text("5 waiting")
     expect(admin_page.locator("#backfill [data-row-link]")).to_have_count(5)
-    expect(admin_page.get_by_text("No times yet.")).to_have_count(0)
+    expect(admin_page.get_by_text("No runs yet.")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_plan_wider_than_the_page_scrolls_in_its_box_and_says_so(admin_page: Page, width: int) -> None:
     steps = [step(f"Step {index}", index) for index in range(8)]
     schedule = make_schedule(*steps, name="Wide", now=clock.now())
-    hint = admin_page.get_by_text("Scroll sideways to see the whole")
+    hint = admin_page.get_by_text("To see the whole plan, scroll sideways")
     admin_page.set_viewport_size({"width": width, "height": 800})
     admin_page.goto(schedule.get_absolute_url())
     expect(hint).to_be_visible()

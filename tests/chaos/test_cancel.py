@@ -49,7 +49,9 @@ def test_waiting_queued_backing_off_and_processing_tasks_end(
     assert len(living(children)) == len(children) == 7
 
     assert execution.cancel(initiator=SOMEBODY, now=clock.now())
-    unstarted = Activity.objects.filter(parent=execution.activity_id, message="Cancelled before it started.")
+    unstarted = Activity.objects.filter(
+        parent=execution.activity_id, message="Cancelled before the step started."
+    )
     assert sorted(unstarted.values_list("target_name", flat=True)) == ["backing off", "queued", "waiting"]
     wait_until(lambda: not living(children) and has_ended(execution))
     wait_until(is_at_rest)

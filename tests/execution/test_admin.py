@@ -172,7 +172,9 @@ class TestTheQueue:
         url = operation("schedules_tasktemplate", "run", template.pk)
         assert sign_in("author").post(url).status_code == 403
         for _ in range(2):  # a page that is sent twice
-            assert "A job from “Report” was queued." in told(client, client.post(url, {"key": "once"}))
+            assert "Queued a job from the template “Report”." in told(
+                client, client.post(url, {"key": "once"})
+            )
         assert run_until_idle(now=clock.now()) == ["Report"]
         template.archive(initiator=SOMEBODY, now=NOW)
         assert "is archived" in told(client, client.post(url, {"key": "other"}))

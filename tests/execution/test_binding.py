@@ -203,7 +203,7 @@ class TestProblems:
         [
             (fetch(None), "", "{{ steps.fetch.result }}: step “fetch” returned no result"),
             (fetch({"a": 1, "b": 2}), ".c", "c does not exist; available: a, b"),
-            (fetch([1]), ".1", "1 does not exist; the list has a length of 1 and starts at 0"),
+            (fetch([1]), ".1", "1 does not exist; the list has a length of 1, and its first index is 0"),
             (fetch("text"), ".a", 'a does not exist: “"text"” contains no values'),
             (fetch(None, "skip"), ".a", "step “fetch” was skipped, so it has no result"),
             (fetch(None, "fail"), ".a", "step “fetch” failed, so it has no result"),
@@ -263,7 +263,7 @@ class TestProblems:
         problems = {name: bindings[task.pk].problem for name, task in tasks.items() if task.pk in bindings}
         assert problems.pop("good") == ""
         assert "“lost” cannot be decrypted" in problems.pop("lost")
-        assert "the placeholders in its plan cannot be read" in problems.pop("damaged")
+        assert "the placeholders in the plan cannot be read" in problems.pop("damaged")
         assert problems == {}
 
     def test_a_damaged_line_is_its_own_problem(self) -> None:

@@ -50,7 +50,7 @@ def test_what_has_not_started_is_closed_and_the_execution_is_cancelled_now() -> 
     for name in ("again", "a", "b"):
         activity = attempts(execution, name)[-1]
         assert (activity.status, activity.executed_at, activity.finished_at) == ("cancelled", None, LATER)
-        assert activity.message == "Cancelled before it started."
+        assert activity.message == "Cancelled before the step started."
     assert step_statuses(execution)["again"] == ["failed_with_error", "cancelled"]
     assert Activity.objects.get(pk=execution.activity_id).status == Activity.Status.CANCELLED
 

@@ -230,7 +230,7 @@ class TestLost:
         going = elsewhere("now", 0, "wait_for_ever")
         wait_until(Activity.objects.filter(message="waiting").exists)
         assert Reservation.objects.get().lapse(clock.now() + seconds(3600))
-        with pytest.raises(direct.Lost, match="released or expired while its step ran"):
+        with pytest.raises(direct.Lost, match="while the step was running"):
             going.result(PATIENCE_SECONDS)
         activity = Activity.objects.get()
         assert (activity.status, activity.error) == ("failed_with_error", LOST)
@@ -297,7 +297,7 @@ class TestLost:
         going = elsewhere("now")
         wait_until(is_live)
         Reservation.objects.get().release(clock.now())
-        with pytest.raises(direct.Lost, match="before a seat became free"):
+        with pytest.raises(direct.Lost, match="before the step could start"):
             going.result(PATIENCE_SECONDS)
 
 
@@ -368,7 +368,7 @@ class TestCommand:
             (BROKEN, [], 1, "failed with error: RuntimeError"),
             ('{"function": "tests.work.wait_for_ever"}', ["--timeout", "1"], 1, "timed out after 1 s"),
             ('{"function": "tests.work.noop", "nope": 1}', [], 2, "nope"),
-            (CONFIG, ["--pool", "full", "--wait", "0"], 3, "no seat of pool “full” became free within 0 s"),
+            (CONFIG, ["--pool", "full", "--wait", "0"], 3, "no seat in pool “full” became free within 0 s"),
         ],
     )
     def test_its_exit_code_tells_how_it_ended(

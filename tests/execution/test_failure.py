@@ -55,7 +55,7 @@ def test_only_the_steps_that_failed_are_asked(
 @pytest.mark.parametrize("last", [ended("pending"), ended("in_progress"), {}])
 def test_a_step_without_an_outcome_has_lost_its_task_and_nobody_continues_over_it(last: Any) -> None:
     for continues in (True, False):
-        assert "vanished" in stopping_reason(plan(continues), last)
+        assert "is missing from the queue" in stopping_reason(plan(continues), last)
 
 
 def test_the_reason_names_each_failed_step_and_the_first_line_of_its_error() -> None:

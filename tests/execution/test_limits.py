@@ -354,7 +354,7 @@ class Senseless:
     [
         (f"{__name__}.Raising", "nobody knows"),
         (f"{__name__}.Senseless", "is not text"),
-        (f"{__name__}.Missing", "does not name a policy"),
+        (f"{__name__}.Missing", "does not name a usable class"),
     ],
 )
 def test_a_policy_that_fails_stops_what_it_was_asked_about_and_nobody_else(

@@ -321,7 +321,7 @@ class TestSteps:
         monkeypatch.setattr(Mask, "json", fail)
         outcome, sink = run(in_thread("tell", "raise", "{{ secrets.x }}"))
         assert (outcome.status, outcome.result, outcome.traceback) == ("failed_with_error", None, "")
-        assert outcome.error == "the outcome cannot be determined (MemoryError)"
+        assert outcome.error == "the outcome of the step cannot be determined (MemoryError)"
         assert everything(outcome, sink)
 
     @pytest.mark.parametrize("isolation", ["thread", "process"])
@@ -359,7 +359,7 @@ class TestSteps:
     def test_placeholders_that_nobody_looked_up_are_not_run(self) -> None:
         work = Work("k", 1, "a step", "python", {"function": f"{HERE}.tell"}, refs=["secrets.x"])
         outcome = perform(work, Recorder(), nursery=Nursery())
-        assert outcome.error.endswith("the values of its placeholders were not looked up")
+        assert outcome.error.endswith("the values of the placeholders were not looked up")
 
 
 def in_thread(function: str, *args: object) -> dict[str, Any]:

@@ -320,7 +320,7 @@ class TestStuckExecutions:
         self.vanish(execution, status=status)
         Execution.objects.recover(now=NOW)
         assert fresh(execution).status == Execution.Status.FAILED
-        assert "vanished" in fresh(execution).error
+        assert "is missing from the queue" in fresh(execution).error
         assert not Activity.objects.open().exists()
 
     @pytest.mark.parametrize("run_if", ["success", "always"])
@@ -333,7 +333,8 @@ class TestStuckExecutions:
         assert fresh(execution).status == Execution.Status.FAILED
         assert not Activity.objects.open().exists()
         assert (
-            Activity.objects.get(target_name="a").message == "The task of this step vanished from the queue."
+            Activity.objects.get(target_name="a").message
+            == "This step has no outcome, because its task is missing from the queue."
         )
 
     def test_one_whose_later_tasks_vanished_is_failed_never_completed(self) -> None:

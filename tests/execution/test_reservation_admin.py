@@ -35,7 +35,10 @@ def test_people_see_who_has_which_seat_and_an_operator_frees_it() -> None:
     assert "was released" in told(operator, operator.post(url, {"reason": "stuck"}))
     assert fresh(reservation).state == "released"
     run = Activity.objects.get(operation="run")
-    assert (run.status, run.message) == ("cancelled", "Its seat was released by operator.")
+    assert (run.status, run.message) == (
+        "cancelled",
+        "The seat of this direct request was released by operator.",
+    )
     record = Activity.objects.get(operation="release")
     assert (record.target_id, record.message) == (str(reservation.pk), "stuck")
-    assert "is already free" in told(operator, operator.post(url, {"reason": ""}))
+    assert "was already released" in told(operator, operator.post(url, {"reason": ""}))

@@ -77,7 +77,7 @@ def test_a_hundred_retries_stay_within_the_cap() -> None:
         (["ConnectionError"], "ConnectionError: refused", True),
         (["ConnectionError"], "ValueError: no", False),
         (["503", "timed out"], "Timed out after 5 s", True),
-        (["503"], "the answer was 503", True),
+        (["503"], "the response was 503", True),
     ],
 )
 def test_only_the_errors_that_the_step_names_are_retried(
@@ -105,7 +105,9 @@ def test_a_crash_is_followed_at_once_and_the_third_one_is_a_crash_loop() -> None
 
 def test_a_crash_does_not_depend_on_retries_but_on_whether_the_step_may_run_twice() -> None:
     assert after_crash(budget(max_retries=0), now=NOW).available_at == NOW
-    assert after_crash(budget(on_crash="fail"), now=NOW) == Next(None, 0, 1, "the step must not run twice")
+    assert after_crash(budget(on_crash="fail"), now=NOW) == Next(
+        None, 0, 1, "not retried, because the step must not run twice"
+    )
 
 
 @pytest.mark.parametrize("used", [budget(), budget(3, 2), budget(max_retries=0)])
@@ -115,5 +117,5 @@ def test_a_drain_is_followed_at_once_and_counts_to_neither(used: Budget) -> None
 
 def test_a_step_that_must_not_run_twice_is_not_queued_again_by_a_drain() -> None:
     assert after_drain(budget(1, 1, on_crash="fail"), now=NOW) == Next(
-        None, 1, 1, "the step must not run twice"
+        None, 1, 1, "not retried, because the step must not run twice"
     )

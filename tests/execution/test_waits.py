@@ -81,7 +81,7 @@ def test_a_full_limit_names_three_of_those_that_hold_it(key: str, words: str) ->
     enqueue(*(step(f"job {number}", **fields) for number in range(5)))
     claim(make_worker())
     holders = f"execution {execution.pk}, job “job 0”, job “job 1” and 2 more"
-    assert why()["job 4"] == f"{words} is full: 5 of 5, held by {holders}"
+    assert why()["job 4"] == f"{words} is full: 5 of 5 in use by {holders}"
 
 
 def test_the_most_particular_of_several_reasons_is_told() -> None:
@@ -104,7 +104,7 @@ def test_a_seat_that_is_reserved() -> None:
     Worker.objects.update(seats=1)
     enqueue(step("a", pool="ldap"), step("b", pool="hr"))
     assert claim(worker) == []
-    assert set(why().values()) == {"reserved for a direct request"}
+    assert set(why().values()) == {"waiting for a direct request, which runs first"}
 
 
 @pytest.mark.parametrize("is_limited", [False, True])

@@ -211,7 +211,7 @@ def test_a_thread_that_does_not_listen_makes_the_worker_replace_itself(
         wait_until(lambda: Worker.objects.count() == 2)
         following = begin(step("next"))
         wait_until(lambda: fresh(following).status == Execution.Status.COMPLETED)
-        assert "ignores its interruption" in running.said
+        assert "does not stop although it was asked to" in running.said
         assert {row.pid for row in Worker.objects.all()} == {running.process.pid}
         assert running.terminate() == 0
 

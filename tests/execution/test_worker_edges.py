@@ -163,7 +163,7 @@ class TestWhatWasClaimed:
             loop._give_back()
         assert fresh(stray).status == Execution.Status.CANCELLED
         (attempt,) = attempts(stray)
-        assert (attempt.status, attempt.message) == ("cancelled", "cancelled before it started")
+        assert (attempt.status, attempt.message) == ("cancelled", "cancelled before the step started")
 
     def test_it_is_given_back_by_a_worker_that_stops_and_has_nothing_else(
         self, monkeypatch: pytest.MonkeyPatch

@@ -90,7 +90,10 @@ class TestRunSchedule:
         lines = said("runschedule", "nightly", "--wait")
         assert lines[0].startswith("Started “Nightly”: execution ")
         assert lines[1][10:].split(" (")[0] == "✓ completed  first"
-        assert lines[2][10:] == "↷ skipped  alarm: Not run: no earlier step failed."
+        assert (
+            lines[2][10:]
+            == "↷ skipped  alarm: Not run: this step runs only after a failure, and no earlier step failed."
+        )
         assert lines[3].startswith("“Nightly #")
         assert "completed after" in lines[3]
 
@@ -210,7 +213,9 @@ class TestCancel:
         assert "has already ended" in said("cancel", str(task.key))[0]
         cleaned = start(step("a"), step("tidy", 1, run_if="always"))
         assert (
-            said("cancel", str(cleaned.pk))[0].strip().endswith("with 1 task; clean-up still runs: “tidy”.")
+            said("cancel", str(cleaned.pk))[0]
+            .strip()
+            .endswith("with 1 task; clean-up will still run: “tidy”.")
         )
         told("runschedule", "nightly")
         [facts] = told("cancel", "--schedule", "nightly")["cancelled"]
@@ -219,8 +224,8 @@ class TestCancel:
 
     def test_what_is_not_there(self) -> None:
         for arguments, words in (
-            ([], "Give the ids of executions and jobs"),
-            (["1", "--schedule", "x"], "Give the ids of executions and jobs"),
+            ([], "Give the ids of executions or jobs"),
+            (["1", "--schedule", "x"], "Give the ids of executions or jobs"),
             (["--schedule", "x"], "Unknown schedule “x”"),
             (["1"], "Execution “1” was not found"),
             ([str(uuid.UUID(int=7))], "Job 00000000"),

@@ -80,7 +80,7 @@ def test_one_is_described_with_its_state_runs_and_next_times() -> None:
     lines = said("describe", "nightly hr sync")
     assert lines[0] == "Nightly HR Sync  ✓ active"
     assert any(line.startswith(f"{execution.pk} ") and "✓ completed" in line for line in lines)
-    assert "Next times (Europe/London)  From now" in lines
+    assert "Next runs (Europe/London)  From now" in lines
     Schedule.objects.get().pause(initiator=SOMEBODY, now=NOW, note="the bank moves")
     assert "Paused   by ada: the bank moves" in said("describe", "  nightly HR SYNC ")
     assert told("describe", str(execution.schedule_id))["counters"]["started"] == 1
@@ -95,12 +95,12 @@ def test_why_has_an_answer_for_any_time() -> None:
     for time, sentence in (
         ("2026-11-17T02:00", "Will run."),
         ("2026-11-17T02:00:00Z", "Will run."),
-        ("2026-11-17 03:00", "Not a time of this schedule"),
+        ("2026-11-17 03:00", "The schedule does not run at this time"),
         ("2:00", "The schedule did not exist yet"),
     ):
         assert sentence in said("why", "nightly", time)[0]
         assert sentence in told("why", "nightly", time)["sentence"]
-    assert "is not a time; write 2026-12-01T09:00" in refusal("why", "nightly", "yesterday")
+    assert "is not a time; write it like 2026-12-01T09:00" in refusal("why", "nightly", "yesterday")
 
 
 class TestPauseAndResume:
@@ -135,7 +135,8 @@ class TestPauseAndResume:
             "“Payroll” is already paused until Tue 2026-12-01 00:00:00 UTC (audit). Nothing was changed.",
         ]
         assert fresh(ledger).paused_until == NOW + seconds(7_200)
-        left = "“Payroll” stays paused: it was not paused with --tag finance. To resume it: resume Payroll"
+        way = "To resume it, use “resume Payroll”."
+        left = f"“Payroll” stays paused: it was not paused with --tag finance. {way}"
         assert said("resume", "--tag", "finance") == ["“Ledger” is resumed.", left]
         assert refusal("resume", "--tag", "finance") == f"Nothing was resumed. {left}"
         assert (fresh(payroll).token, fresh(payroll).paused_until) == (own.token, own.paused_until)
@@ -145,8 +146,8 @@ class TestPauseAndResume:
     def test_what_makes_no_sense_is_refused(self) -> None:
         make_schedule(name="Nightly", spec=DAILY)
         for given, words in (
-            ("pause", "Name at least one schedule"),
-            ("resume", "Name at least one schedule"),
+            ("pause", "Give the name of at least one schedule"),
+            ("resume", "Give the name of at least one schedule"),
             ("resume Nightly", "“Nightly” is not paused."),
             ("pause Nightly --until 2026-01-01", "The pause must end in the future."),
             ("pause --tag nope", "No schedule has the tag nope."),
@@ -157,7 +158,9 @@ class TestPauseAndResume:
 
 def test_the_next_time_is_left_out_and_taken_back() -> None:
     schedule = make_schedule(name="Nightly", spec=DAILY)
-    assert said("skipnext", "nightly") == ["“Nightly” skips 2026-11-17 02:00:00 Europe/London."]
+    assert said("skipnext", "nightly") == [
+        "“Nightly” will skip its run at 2026-11-17 02:00:00 Europe/London."
+    ]
     assert fresh(schedule).skips == {"2026-11-17T02:00:00Z": Initiator.command("skipnext").name}
     assert told("skipnext", "nightly", "--undo", "2026-11-17T02:00")["is_skipped"] is False
     assert fresh(schedule).skips == {}
@@ -167,7 +170,7 @@ def test_a_backfill_is_rehearsed_and_asked_for() -> None:
     make_schedule(name="Nightly", spec=DAILY)
     asked = ("backfill", "nightly", "--from", "2026-11-14", "--to", "2026-11-15", "--which", "all")
     assert said(*asked, "--dry-run") == [
-        "Dry run: 2 times of “Nightly” would be started.",
+        "Dry run: 2 runs of “Nightly” would start.",
         "  2026-11-14 02:00:00 Europe/London",
         "  2026-11-15 02:00:00 Europe/London",
     ]
@@ -187,11 +190,11 @@ def test_a_backfill_is_rehearsed_and_asked_for() -> None:
 @pytest.mark.parametrize(
     ("start", "which", "words"),
     [
-        ("2026-11-15T03:00", "all", ["“Nightly” has no times in this range."]),
+        ("2026-11-15T03:00", "all", ["“Nightly” has no scheduled times in this range."]),
         (
             "2026-11-15",
             "failed",
-            ["none of 1 time of “Nightly” would be started.", "Left out: 1 never executed."],
+            ["no runs of “Nightly” would start.", "Left out: 1 never executed."],
         ),
     ],
 )

@@ -50,5 +50,5 @@ def test_users_and_scopes_that_are_not_there() -> None:
     with pytest.raises(CommandError, match="scope “viw” does not exist; did you mean view"):
         create("ada", "--name", "x", "--scopes", "viw")
     User.objects.update(is_active=False)
-    assert refusal("createtoken", "ada", "--name", "x") == "User “ada” is not active."
+    assert refusal("createtoken", "ada", "--name", "x") == "User “ada” is not active. Choose an active user."
     assert not ApiToken.objects.exists()

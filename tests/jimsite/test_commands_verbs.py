@@ -206,11 +206,9 @@ class TestTasks:
 
     def test_what_waits_for_its_time_need_not(self) -> None:
         later, now = (WorkerTask.objects.get(activity__task_key=key) for key in _queued_later())
-        assert "no longer waits" in said("task", "hasten", str(later.key))[0]
+        assert "is no longer delayed" in said("task", "hasten", str(later.key))[0]
         assert fresh(later).available_at == NOW
-        assert refusal("task", "hasten", str(now.key)) == (
-            "“now” is not waiting for a time: nothing was changed."
-        )
+        assert refusal("task", "hasten", str(now.key)) == ("“now” is not delayed: nothing was changed.")
 
     def test_what_runs_or_is_not_there_is_told(self) -> None:
         running, waiting = enqueue(step("running"), step("waiting"))
@@ -265,7 +263,7 @@ class TestJobs:
         assert WorkerTask.objects.latest("pk").available_at == NOW + seconds(7_200)
         before = WorkerTask.objects.count()
         jobs[1]["pol"] = "x"
-        assert "job 2: pol: A job does not have" in refusal("job", "batch", written(tmp_path, jobs))
+        assert "job 2: pol: A job has no field with" in refusal("job", "batch", written(tmp_path, jobs))
         assert WorkerTask.objects.count() == before
 
     def test_a_group_runs_as_its_file_says(self, tmp_path: Path) -> None:
@@ -288,7 +286,7 @@ class TestJobs:
         (["batch", "FILE"], ["a"], "job 1: "),
         (["batch", "FILE"], [{"step_type": "python", "available_at": "soon"}], "job 1: available_at"),
         (["batch", "/nowhere.yaml"], None, "/nowhere.yaml cannot be read"),
-        (["group", "FILE"], ["a"], "given.yaml: expected a group"),
+        (["group", "FILE"], ["a"], "given.yaml: expected an object with the fields"),
         (["group", "FILE"], {"name": "x", "stpes": []}, "given.yaml: unknown field “stpes”"),
         (["group", "FILE"], {"name": "", "mode": "all", "steps": []}, "mode: “all”"),
     ]
@@ -308,11 +306,9 @@ def _step(name: str) -> dict[str, Any]:
 
 class TestLimits:
     def test_one_is_set_and_set_again_and_listed_and_deleted(self) -> None:
-        assert said("limit", "list") == [
-            "No limits yet: queued tasks start as soon as a worker has a free seat."
-        ]
+        assert said("limit", "list") == ["No limits yet: queued tasks start as soon as a worker is free."]
         assert said("limit", "set", "type:sql", "3", "--note", "The database is small") == [
-            "“type:sql” is limited to 3."
+            "“type:sql” is limited to 3 tasks at once."
         ]
         assert told("limit", "set", "type:sql", "0") == {
             "key": "type:sql",
@@ -458,7 +454,7 @@ class TestWebhooks:
         said("webhook", "redeliver", str(row["id"]))
         assert Delivery.objects.get().status == "pending"
         assert refusal("webhook", "redeliver", "x") == (
-            "Delivery “x” was not found. Use “webhook deliveries” to list deliveries with their numbers."
+            "Delivery “x” was not found. Use “webhook deliveries” to list deliveries and their numbers."
         )
 
     WRONG = [
@@ -503,7 +499,8 @@ def test_a_seat_is_listed_and_released() -> None:
     assert "was released" in said("reservation", "release", "reports", "--yes", "--reason", "stuck")[0]
     assert fresh(reservation).state == "released"
     assert refusal("reservation", "release", "reports", "--yes") == (
-        "No direct request holds a seat of pool “reports”. Use “reservation list” to list the reservations."
+        "No direct request holds or waits for a seat of pool “reports”. Use “reservation list” to list the "
+        "reservations."
     )
 
 

@@ -36,7 +36,7 @@ def test_it_creates_each_schedule_once_and_starts_the_nightly_one(
     call_command("demo")
     out = capsys.readouterr().out
     assert "Nightly HR Sync" in out
-    assert f"Put 5 files into {tmp_path / 'inbox'}" in out
+    assert f"Created 5 files in {tmp_path / 'inbox'}" in out
     assert Schedule.objects.count() == len(demo.definitions()) == 10
     nightly = Execution.objects.get()
     assert nightly.schedule_name == "Nightly HR Sync"

@@ -134,33 +134,38 @@ AILMENTS: list[tuple[Callable[[], object], str, str, str]] = [
         lambda: tick_at(minutes=5),
         "error",
         "scheduler",
-        "The last tick was 5 min ago. Schedules do not start.",
+        "A scheduler was last active 5 min ago. Schedules are not being started.",
     ),
     (lambda: Chore.objects.all().delete(), "error", "scheduler", "The scheduler has never run"),
-    (lambda: Worker.objects.update(lease_until=NOW - seconds(1)), "error", "workers", "No worker is alive"),
+    (lambda: Worker.objects.update(lease_until=NOW - seconds(1)), "error", "workers", "No worker is running"),
     (
         lambda: Worker.objects.update(clock_skew_seconds=90),
         "warning",
         "clock",
         "is 1 min 30 s ahead of the database's",
     ),
-    (serve_another_pool, "error", "pool reports", "1 task queued, but no living worker serves the pool."),
-    (queue_for_hours, "warning", "queue", "A task has been ready for 3 h."),
-    (lose_a_worker, "warning", "stuck work", "Found 1 task assigned to workers that have ended."),
-    (lose_tasks, "warning", "stuck work", "1 execution in progress without a task: “Nightly #"),
-    (lambda: nightly(next_run_at=NOW - seconds(300)), "warning", "schedules", "1 schedule overdue"),
+    (serve_another_pool, "error", "pool reports", "1 task queued, but no running worker serves this pool."),
+    (queue_for_hours, "warning", "queue", "has been waiting for 3 h."),
+    (lose_a_worker, "warning", "stuck work", "Found 1 task assigned to workers that are no longer running."),
+    (
+        lose_tasks,
+        "warning",
+        "stuck work",
+        "1 execution in progress without a queued or running task: “Nightly #",
+    ),
+    (lambda: nightly(next_run_at=NOW - seconds(300)), "warning", "schedules", "1 overdue schedule"),
     (
         lambda: nightly(spec_error="cron: nonsense"),
         "warning",
         "schedules",
-        "their spec cannot be read: “Nightly”.",
+        "their specs cannot be read: “Nightly”.",
     ),
-    (lambda: nightly(**FAILED), "warning", "schedules", "Paused after repeated failures: “Nightly”."),
-    (be_late, "warning", "executions", "Running past their deadline: “Nightly #"),
+    (lambda: nightly(**FAILED), "warning", "schedules", "were paused after repeated failures: “Nightly”."),
+    (be_late, "warning", "executions", "still running after their deadline: “Nightly #"),
     (close_a_limit, "note", "limits", "“type:sql”"),
     (lambda: tick_at("history", days=3), "warning", "housekeeping", "last deleted 3 d ago"),
-    (disable_an_endpoint, "warning", "webhooks", "Disabled after too many failures: “Pager”."),
-    (get_a_workflow_stuck, "warning", "workflows", "Waiting for an operator: “Orders”."),
+    (disable_an_endpoint, "warning", "webhooks", "because their deliveries failed: “Pager”."),
+    (get_a_workflow_stuck, "warning", "workflows", "These workflows need an operator: “Orders”."),
     (lambda: User.objects.update(is_active=False), "warning", "users", "No active administrator exists."),
 ]
 
@@ -181,7 +186,7 @@ def test_workflows_that_cannot_be_deployed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 AILING: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "can be reached only under local names"),
+    ({"ALLOWED_HOSTS": ["localhost"]}, "note", "web", "can be reached only by local names"),
     ({"ALLOWED_HOSTS": ["*"]}, "warning", "web", "Every host name is allowed"),
     ({"JIM_HTTPS": False}, "warning", "web", "sent unencrypted"),
     ({"DEBUG": True}, "error", "web", "JIM_DEBUG is on"),
@@ -254,8 +259,8 @@ def test_a_database_that_is_not_migrated() -> None:
         cursor.execute("UPDATE django_migrations SET name = '9999_later' WHERE app = 'web'")
     errors = [each.text for each in ailments() if each.subject == "migrations"]
     assert [text.partition(":")[0] for text in errors] == [
-        "Not applied",
-        "The database is newer than this version of JIM",
+        "These migrations are not applied",
+        "This version of JIM is older than the database",
     ]
 
 

@@ -109,17 +109,17 @@ def test_what_is_wrong_is_told_at_its_field(settings: Any) -> None:
     settings.JIM_MINIMUM_INTERVAL_SECONDS = 60
     days_off()
     for field, text, words in (
-        ("structured", "hour: 25", "hour 25 is out of range"),
+        ("structured", "hour: 25", "hour 25 is outside the range"),
         ("exclude", "calendar Days of", "unknown calendar 'Days of'; did you mean Days off?"),
-        ("end_at", "2020-01-01", "leaves no time"),
+        ("end_at", "2020-01-01", "no scheduled times are left"),
         ("every", "30s", "times must be at least 1m apart"),
         ("timeout_seconds", "2y", "Enter a duration such as 90s"),
-        ("failures_to_pause", "3", "3 cannot be among the last 1 executions"),
+        ("failures_to_pause", "3", "3 is too high: enter at most 1"),
         ("tags", "x" * 51, "is not a valid tag"),
         ("memo", "no colon here", "has no colon"),
         ("memo", "a: 1\na: 2", "is used twice"),
         ("memo", "{broken", "Expecting"),
-        ("memo", "[1]", "Enter names and texts"),
+        ("memo", "[1]", "Enter names with text values"),
     ):
         form = ScheduleForm(typed(every="1h", paused="on") | {field: text})
         assert words in html.unescape(str(form.errors[field]))
@@ -277,7 +277,7 @@ def test_run_now_asks_first_and_shows_the_execution(client: Client) -> None:
     assert ("was not started" in said, execution.get_absolute_url() in said) == (True, True)
     response = client.post(url, {"key": "b", "overlap": "buffer_one"})
     assert response["Location"] == schedule.get_absolute_url()
-    assert "is waiting for its turn" in told(client, response)
+    assert "is waiting for another execution to end" in told(client, response)
     waiting = page("schedules_occurrence_change", Occurrence.objects.get(status="pending").pk)
     assert "Manual run by superuser. Waiting for execution" in client.get(waiting).content.decode()
 
@@ -354,7 +354,7 @@ def test_who_may_define_and_edit(role: str) -> None:
         response = save(client, typed(row, steps=plan) | fields, row)
         assert (response.status_code, everything() != before) == (status, status == 302)
         if status == 200:
-            assert "may not write steps that run code" in complaints(response)["steps"]
+            assert "may not create or change steps that run code" in complaints(response)["steps"]
 
 
 def test_a_viewer_sees_the_definition_but_no_form_and_no_button() -> None:

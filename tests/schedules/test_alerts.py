@@ -158,7 +158,7 @@ class TestPauseOnFailure:
         run(schedule, outcomes[-1], since=len(outcomes))
         paused = fresh(schedule)
         assert paused.status == ("paused" if note else "active")
-        assert paused.pause_note == (f"Paused by itself. {note}{paused.last_failure}" if note else "")
+        assert paused.pause_note == (f"Paused automatically. {note}{paused.last_failure}" if note else "")
         assert "it broke" in paused.last_failure
 
     def test_an_endless_error_makes_no_endless_note(self) -> None:

@@ -178,7 +178,7 @@ class TestExport:
         make_schedule(name="Other", tags=["fine"])
         for names, tags, words in (
             (["Nightly", "Weekly"], [], "Unknown schedule “Weekly”; choose one of: Nightly"),
-            (["Nightly"], ["hr", "x"], "No schedule with the tag “hr” and “x” was found."),
+            (["Nightly"], ["hr", "x"], "No schedule with the tags “hr” and “x” was found."),
             (["Nightly"], ["fine"], "Unknown schedule “Nightly” with the tag “fine”; choose one of: Other"),
         ):
             with pytest.raises(CommandError, match=words) as refused:
@@ -399,7 +399,7 @@ class TestImport:
         assert stored() == before
 
 
-NO_KEYS = "each schedule needs its keys, beginning with a name"
+NO_KEYS = "each schedule must be an object with a name: - name: …"
 # The file after its version, and what is told of it: with its line.
 REFUSED = [
     ("schedule: []", "2: unknown key “schedule”; did you mean schedules?"),
@@ -411,7 +411,7 @@ REFUSED = [
     ("schedules:\n- name: Mine", "3: schedule “Mine”: steps: A schedule needs at least one step."),
     (
         "schedules:\n- {name: A}\n- name: a",
-        "4: schedule “a”: name: 1.yaml:3 has the same name: remove one of them",
+        "4: schedule “a”: name: the schedule at 1.yaml:3 has the same name: rename or remove one of the two",
     ),
     ('schedules:\n- name: "a\\u202eb"', "3: schedule “a\u202eb”: name: The character U+202E is not"),
     ("calendars:\n- name: A", "3: calendar “A”: excluded: "),
@@ -440,7 +440,7 @@ REFUSED_FIELDS: list[tuple[dict[str, Any], int, str]] = [
     ({"steps": []}, 4, "steps: A schedule needs at least one step."),
     ({"steps": "a"}, 4, "steps: expected a list, found 'a'"),
     ({"steps": ["a"]}, 5, "steps: Step 1: expected keys and values"),
-    ({"steps": [HTTP, HTTP]}, 5, "steps: Step 1: index: is missing: give each step one"),
+    ({"steps": [HTTP, HTTP]}, 5, "steps: Step 1: index: is missing: give each step an index"),
     ({"steps": [HTTP | {"index": 0}, HTTP | {"index": 1}]}, 10, "steps: Step 2 (call): name: another step"),
 ]
 # (what a step says, the line, what is told of it)
@@ -496,7 +496,7 @@ class TestAllOrNothing:
         monkeypatch.setattr(code_files, "MOST_BYTES", 1024**2)
         told = complaints(schedule_file("a"), schedule_file("b"), schedule_file("c"), "#" * (1024**2 + 1))
         assert told == [
-            "3.yaml:2: schedules: more than 2 cannot be imported together: split the import",
+            "3.yaml:2: schedules: more than 2 cannot be imported at once: split the import",
             "4.yaml: is larger than 1 MB: make it smaller or split it",
         ]
 
@@ -510,7 +510,7 @@ class TestAllOrNothing:
         define_calendar("A")
         make_schedule(name="Once", spec={"at": ["2026-12-01T09:00:00Z"], "exclude": [{"calendar": "A"}]})
         (told,) = complaints(file("calendars: [{name: A, excluded: [{dates: 2020-01-01/2099-12-31}]}]"))
-        assert told.startswith("1.yaml:2: calendar “A”: “Once” would have no times left")
+        assert told.startswith("1.yaml:2: calendar “A”: “Once” would have no scheduled times left")
 
 
 class TestPermissions:
@@ -564,8 +564,8 @@ class TestPermissions:
         Secret.objects.put("token", CANARY, initiator=SOMEBODY, now=NOW)
         text = schedule_file(steps=[HTTP | {"config": {**POST, "body": "{{ secrets.token }}"}}])
         assert complaints(text, author=person("schedules.add_schedule")) == [
-            "1.yaml:4: schedule “Mine”: steps: You may not write steps that run code or use a secret: "
-            "“call”. You need the permission schedules.define_code."
+            "1.yaml:4: schedule “Mine”: steps: You may not create or change steps that run code or use a "
+            "secret: “call”. You need the permission schedules.define_code."
         ]
 
     def test_it_is_done_in_their_name_if_they_are_active(self, tmp_path: Path) -> None:

@@ -147,13 +147,13 @@ class TestAsk:
             (-1, 0.01, {}, "end_at", "ends in the future"),
             (-2, -1, {"which": "some"}, "which", "'some' is not a valid choice"),
             (-2, -1, {"overlap": "never"}, "overlap", "'never' is not a valid choice"),
-            (-0.9, -0.1, {}, "end_at", "no times in this range"),
+            (-0.9, -0.1, {}, "end_at", "no scheduled times in this range"),
             (
                 -3,
                 -1,
                 {"which": "failed"},
                 "which",
-                "No run would start for 3 scheduled times: 3 never executed.",
+                "This backfill would not start any runs. Scheduled times in the range: 3 (3 never executed).",
             ),
             (-40_000_000, -1, {}, "start_at", "Choose a start in 1970 or later."),
             (
@@ -161,7 +161,7 @@ class TestAsk:
                 -1,
                 {"which": "failed"},
                 "start_at",
-                "choose a start of Tue 2026-08-18 04:00:00",
+                "Choose a start of Tue 2026-08-18 04:00:00",
             ),
         ],
     )
@@ -180,16 +180,18 @@ class TestAsk:
     ) -> None:
         monkeypatch.setattr(backfill_module, "MOST_TIMES", 1_000)
         assert ask(schedule, -1_000, -1).total == 1_000
-        with pytest.raises(ValidationError, match="times, which is too many"):
+        with pytest.raises(ValidationError, match="scheduled times: choose a shorter range"):
             ask(schedule, -1_001, -1)
-        with pytest.raises(ValidationError, match=r"about 8,645,000 times, .* with at most 1,000 times"):
+        with pytest.raises(
+            ValidationError, match=r"about 8,645,000 scheduled times: .* with at most 1,000 times"
+        ):
             ask(make_schedule(spec=EVERY_SECOND), -100 * DAY, 0)
 
     def test_a_schedule_that_has_no_times_to_start_is_refused(self, schedule: Schedule) -> None:
-        with pytest.raises(Refused, match="“By hand” has no times of its own"):
+        with pytest.raises(Refused, match="“By hand” has no scheduled times"):
             ask(make_schedule(spec={}, name="By hand"))
         Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["0 0 * *"]})
-        with pytest.raises(Refused, match="The spec of “Nightly” is broken: cron: "):
+        with pytest.raises(Refused, match="The spec of “Nightly” is invalid: cron: "):
             ask(schedule)
         fresh(schedule).close(initiator=SOMEBODY, now=NOW)
         with pytest.raises(Refused, match="“Nightly” is closed: it can no longer be run"):
@@ -200,7 +202,9 @@ class TestAsk:
     ) -> None:
         monkeypatch.setattr(backfill_module, "MOST_OPEN", 3)
         first, *_ = [ask(schedule) for _ in range(3)]
-        with pytest.raises(Refused, match="“Nightly” has 3 open backfills: wait until one is done, or"):
+        with pytest.raises(
+            Refused, match="“Nightly” has 3 open backfills, which is the maximum: wait until one"
+        ):
             ask(schedule)
         first.cancel(initiator=SOMEBODY, now=NOW)
         ask(schedule)
@@ -216,7 +220,7 @@ class TestAsk:
             return count(draft, limit=limit)
 
         monkeypatch.setattr(Backfill, "survey", count_while_somebody_edits)
-        with pytest.raises(Refused, match="The times of “Nightly” have just changed"):
+        with pytest.raises(Refused, match="The scheduled times of “Nightly” have just changed"):
             ask(schedule)
         assert not Backfill.objects.exists()
 

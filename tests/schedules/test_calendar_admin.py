@@ -45,7 +45,7 @@ def test_a_calendar_is_defined_line_by_line(client: Client) -> None:
         ("name", "TAKEN", "already"),
         ("name", "a\u202eb", "is not allowed"),
         ("description", "x" * 1001, "at most 1000"),
-        ("excluded", "christmas", "is not understood; write dates"),
+        ("excluded", "christmas", "is not understood; write, for example: dates"),
         ("excluded", "holidays GB XYZ", "is not a subdivision"),
         ("excluded", '{"calendar": "Taken"}', "cannot refer to another calendar"),
         ("excluded", "dates 2026-12-25\n" * 1001, "too many"),
@@ -89,7 +89,7 @@ def test_an_edit_moves_the_schedules_that_use_it_unless_it_would_end_one(client:
     as_shown = {name: form[name].value().replace("\n", "\r\n") for name in ("description", "excluded")}
     assert save(client, calendar, **as_shown).status_code == 302
     response = save(client, calendar, excluded="dates 2998-01-01/2998-01-02")
-    assert "“User” would have no times left" in errors(response)["__all__"]
+    assert "“User” would have no scheduled times left" in errors(response)["__all__"]
     assert "dates 2998-01-01/2998-01-02" in response.content.decode()
     # Nor does anything become of a form that does not say which version it changes, or an old one.
     assert errors(save(client, calendar, version="1")).keys() == {"__all__"}

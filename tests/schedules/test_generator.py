@@ -113,7 +113,7 @@ class TestASearchThatGivesUp:
         generate(self.BEFORE + seconds(later))
         assert times(schedule) == [self.BEFORE + seconds(n) for n in range(1, 10)]
         schedule = fresh(schedule)
-        assert (schedule.next_run_at, "leaves no times" in schedule.spec_error) == (None, True)
+        assert (schedule.next_run_at, "no scheduled times are left" in schedule.spec_error) == (None, True)
 
     def test_it_can_be_closed_and_edited(self) -> None:
         now = self.BEFORE + seconds(3_600)

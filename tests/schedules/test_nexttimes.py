@@ -90,7 +90,7 @@ class TestSpecInAFile:
             "Nightly",
             "At 23:59:30 every day, UTC, up to 1 hour later",
             "",
-            "UTC                      From now     Jittered",
+            "UTC                      From now     With jitter",
             f"Mon 2026-11-16 23:59:30  in 20 h      {due[0]:%Y-%m-%d %H:%M:%S}",
             f"Tue 2026-11-17 23:59:30  in 1 d 20 h  {due[1]:%Y-%m-%d %H:%M:%S}",
         ]
@@ -142,10 +142,10 @@ class TestSpecInAFile:
             ({"cron": ["0 9 13 * 5"]}, "Note: 0 9 13 * 5 sets both day of month and day of week"),
             (
                 {"at": ["2020-01-01T00:00"]},
-                "Note: This spec would not be accepted now: at: matches only in the",
+                "Note: A new schedule with this spec would be refused: at: all scheduled times",
             ),
-            ({"at": ["2020-01-01T00:00"]}, "No times after 2026-11-16 03:00 UTC."),
-            ({"every": ["1h"], "jitter": "5m"}, "Note: Jitter depends on the schedule's name"),
+            ({"at": ["2020-01-01T00:00"]}, "No runs after 2026-11-16 03:00 UTC."),
+            ({"every": ["1h"], "jitter": "5m"}, "Note: Jitter depends on the name of the schedule"),
         ],
     )
     def test_what_may_surprise_is_noted(self, said: Any, typed: Any, spec: Any, words: str) -> None:
@@ -163,19 +163,19 @@ class TestSpecInAFile:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ({"cron": ["61 * * * *"]}, "cron: minute 61 is out of range"),
+            ({"cron": ["61 * * * *"]}, "cron: minute 61 is outside the range"),
             ({"name": 7, "spec": {}}, "name: expected text, got 7"),
             ({"spec": {}, "calendars": []}, "calendars: expected an object of names and lists"),
             ({"spec": {"every": ["1h"], "exclude": [{"calendar": "x"}]}, "calendars": {"x": 1}}, "exclude: "),
             ({"every": ["1h"], "exclude": [{"calendar": "x"}]}, "exclude: the calendar 'x' is not given;"),
-            ("", "standard input is empty; a spec is expected"),
+            ("", "standard input is empty: give a spec"),
             ('{"cron": [}', "standard input: not JSON: Expecting value (line 1, column 11)."),
             ("a: 1\na: 2", "standard input: line 2: the key “a” appears twice."),
             (
                 {"schedules": [{}, {}]},
-                "schedules: expected a list of one schedule, as “exportschedules NAME”",
+                "schedules: expected a list with one schedule, as in the output of “exportschedules NAME”",
             ),
-            ("every hour", "an object with cron, every, calendars"),
+            ("every hour", "allowed keys: cron, every, calendars"),
         ],
     )
     def test_bad_input_is_one_line_that_names_it(self, typed: Any, content: Any, words: str) -> None:
@@ -192,9 +192,9 @@ class TestSpecInAFile:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            ([], "Name a schedule, or give a spec with --file FILE or on standard input (-)."),
-            ([" "], "Name a schedule"),
-            (["x", "--file", "y"], "Name a schedule or give a --file, not both."),
+            ([], "Give the name of a schedule, or a spec with --file FILE or on standard input (-)."),
+            ([" "], "Give the name of a schedule"),
+            (["x", "--file", "y"], "Give the name of a schedule or --file FILE, but not both."),
             (["--file", "/no/where"], "/no/where cannot be read: No such file or directory."),
             (["-", "--count", "0"], "--count: '0' is not a whole number from 1 to 1,000."),
             (["-", "--count", "1001"], "--count: '1001' is not a whole number"),
@@ -243,7 +243,7 @@ class TestStoredSchedule:
         for spec in ({"every": ["1h"]}, {"every": ["2h"]}, {"every": ["3h"]}):
             schedule = make_schedule(name="Nightly", spec=spec)
             schedule.close(initiator=SOMEBODY, now=NOW)
-        assert "Note: The schedule is closed: it will not run at these times." in said("Nightly")
+        assert "Note: The schedule is closed, so it will not run at these times." in said("Nightly")
         assert said("Nightly")[1] == "Every 3 hours"
         make_schedule(name="Nightly", spec={"every": ["4h"]})
         assert said("Nightly")[1] == "Every 4 hours"
@@ -271,8 +271,8 @@ class TestStoredSchedule:
         schedule = make_schedule(name="Nightly", spec=WEEKDAYS, remaining=3)
         schedule.pause(initiator=SOMEBODY, now=NOW, note="disk is full", until=NOW + seconds(86_400))
         lines = said("Nightly", "--count", "1")
-        assert "Note: Runs left: 3. Later runs will be skipped." in lines
-        assert "Note: The schedule is paused until 2026-11-17 03:00 UTC, so its runs wait: disk" in lines
+        assert "Note: Scheduled runs left: 3. Further scheduled runs will be skipped." in lines
+        assert "Note: The schedule is paused until 2026-11-17 03:00 UTC (“disk is full”), so its" in lines
 
     @pytest.mark.parametrize(
         ("wanted", "words"),
@@ -292,4 +292,4 @@ class TestStoredSchedule:
         assert refusal("Nightly") == "Unknown schedule “Nightly”; no schedules exist yet"
         make_schedule(name="Nightly")
         Schedule.objects.update(spec={"cron": ["61 * * * *"]})
-        assert refusal("Nightly").startswith("The spec of “Nightly” is broken: cron: minute 61")
+        assert refusal("Nightly").startswith("The spec of “Nightly” is invalid: cron: minute 61")

@@ -76,15 +76,18 @@ class TestWriting:
             ("{{ steps.it's.result }}", "is not closed, or is not a placeholder"),
             ("{{}}", "is not a placeholder: write names joined by dots"),
             ("{{ steps..result }}", "is not a placeholder"),
-            ("{{ steps.Import HR.result }}", "quotes around names with other characters than letters"),
-            ("{{ steps }}", "“steps” must name a step and its result: steps.NAME.result"),
-            ("{{ steps.'a b' }}", 'must name a step and its result: steps."a b".result'),
-            ("{{ secrets.a.b }}", "“secrets.a.b” must consist of secrets. and the name of one secret"),
+            (
+                "{{ steps.Import HR.result }}",
+                "quotes around names that contain characters other than letters",
+            ),
+            ("{{ steps }}", "“steps” must have the form steps.NAME.result"),
+            ("{{ steps.'a b' }}", 'must have the form steps."a b".result'),
+            ("{{ secrets.a.b }}", "“secrets.a.b” must have the form secrets.NAME"),
             ("{{ step.a.result }}", "unknown value “step”; did you mean steps?"),
             ("{{ weather }}", "unknown value “weather”; choose one of: steps, secrets, event, last"),
             (
                 "{{ event.key }}",
-                "“event.key” must consist of event. and one of topic, message_id, title, payload",
+                "“event.key” must be one of event.topic, event.message_id, event.title, event.payload",
             ),
             ("{{ event.topic.slug }}", "“event.topic.slug”: nothing can follow event.topic"),
             ("{{ attempt.number }}", "“attempt.number”: nothing can follow attempt"),
@@ -198,7 +201,7 @@ class TestPaths:
         ("path", "words"),
         [
             (("b",), "b does not exist; available: a, 0, "),
-            (("a", "2"), "a.2 does not exist; the list has a length of 2 and starts at 0"),
+            (("a", "2"), "a.2 does not exist; the list has a length of 2, and its first index is 0"),
             (("a", "-1"), "a.-1 does not exist; the list has a length of 2"),
             (("a", "9" * 5_000), "the list has a length of 2"),
             (("n", "x y"), 'n."x y" does not exist: “null” contains no values'),
@@ -231,7 +234,7 @@ class TestFields:
         def of(text: str) -> Any:
             return [text] if field.kind == "list" else text
 
-        with pytest.raises(ValueError, match="cannot contain placeholders, as it decides what runs"):
+        with pytest.raises(ValueError, match="cannot contain placeholders, because it decides what runs"):
             field.clean(of("SELECT {{ steps.a.result }}"))
         for text in ("'{{0}}' -f 'x'", "{{ .Names }}", "{{{{"):
             assert field.clean(of(text)) == of(text)
@@ -302,11 +305,11 @@ class TestSaving:
             ("{{ steps.b.result }}", "a step cannot use its own result"),
             ("{{ steps.x.result }}", "unknown step “x”; choose one of: a, b, side, later"),
             ("{{ steps.A.result }}", "unknown step “A”; did you mean a?"),
-            ("{{ steps.side.result }}", "“side” is in the same group, so they run side by side"),
-            ("{{ steps.later.result }}", "“later” runs later: move it to an earlier group"),
+            ("{{ steps.side.result }}", "“side” is in the same group, so both steps run side by side"),
+            ("{{ steps.later.result }}", "“later” runs later: move “later” to an earlier group"),
             ("{{ secrets.tokn }}", "unknown secret “tokn”; did you mean token?"),
             ("{{ secrets.else }}", "unknown secret “else”; define it first"),
-            ("{{ steps.a.reslt }}", "“steps.a.reslt” must name a step"),
+            ("{{ steps.a.reslt }}", "“steps.a.reslt” must have the form steps.a.result"),
         ],
     )
     def test_what_would_find_nothing_is_refused_by_step_and_field(self, text: str, words: str) -> None:

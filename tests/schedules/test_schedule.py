@@ -201,7 +201,7 @@ class TestEdit:
         edit(schedule, now=minutes(2), description="new words")
         assert (fresh(schedule).description, fresh(schedule).token) == ("new words", 2)
         assert fresh(schedule).next_run_at is None
-        assert fresh(schedule).spec_error.startswith("exclude: leaves no times")
+        assert fresh(schedule).spec_error.startswith("exclude: no scheduled times are left")
 
     @pytest.mark.usefixtures("soon_given_up")
     def test_a_new_spec_that_leaves_nothing_where_the_old_one_got_to_is_refused(self) -> None:
@@ -210,7 +210,7 @@ class TestEdit:
         Schedule.objects.update(processed_until=minutes(2))
         with pytest.raises(ValidationError) as refused:
             edit(fresh(schedule), now=NOW, spec=SOON_STUCK)
-        assert refused.value.message_dict["spec"][0].startswith("exclude: leaves no times")
+        assert refused.value.message_dict["spec"][0].startswith("exclude: no scheduled times are left")
         assert fresh(schedule).spec == HOURLY
 
     @pytest.mark.usefixtures("soon_given_up")
@@ -226,7 +226,7 @@ class TestEdit:
             lambda: fresh(schedule).upcoming(3, now=now),
         ):
             with pytest.raises(
-                Refused, match=f"The spec of “{schedule}” is broken: exclude: leaves no times"
+                Refused, match=f"The spec of “{schedule}” is invalid: exclude: no scheduled times are left"
             ):
                 asking()
 

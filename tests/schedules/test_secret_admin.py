@@ -203,7 +203,7 @@ def test_what_schedules_use_stays_and_they_are_named_the_rest_is_deleted_if_one_
     response = client.post(operation("schedules_secret", "delete", used.pk, unused.pk))
     assert response["Location"] == page("schedules_secret_changelist")
     answer = told(client, response)
-    assert "“used” is used by “Nightly”: change or close what uses it first." in answer
+    assert "“used” is used by “Nightly”. Change, close or archive everything that uses the secret" in answer
     assert "“unused” is deleted." in answer
     assert Secret.objects.names() == {"used"}
     assert Activity.objects.get(operation="delete").initiator_name == "superuser"

@@ -344,10 +344,10 @@ class TestRotation:
         values = put_three()
         (old,) = keys_in(key_file)
         assert rotate() == [
-            f"Added a new key as the first one in {key_file}.",
-            "2 of 3 secrets were processed.",
-            "3 of 3 secrets were processed.",
-            "1 older key was dropped.",
+            f"Added a new key to the beginning of {key_file}.",
+            "Secrets checked and, where necessary, re-encrypted: 2 of 3.",
+            "Secrets checked and, where necessary, re-encrypted: 3 of 3.",
+            "1 older key was removed.",
         ]
         (new,) = keys_in(key_file)
         assert new != old
@@ -380,7 +380,7 @@ class TestRotation:
 
     @pytest.mark.parametrize("place", ["_write", "_sync_folder", "replace"])
     @pytest.mark.parametrize("when", ["before", "after"])
-    @pytest.mark.parametrize("turn", [1, 2], ids=["adding the new key", "dropping the old"])
+    @pytest.mark.parametrize("turn", [1, 2], ids=["adding the new key", "removing the old"])
     def test_killed_while_it_writes_the_file_it_has_lost_nothing(
         self, key_file: Path, monkeypatch: pytest.MonkeyPatch, place: str, when: str, turn: int
     ) -> None:
@@ -391,7 +391,7 @@ class TestRotation:
             with pytest.raises(Killed):
                 rotate()
         assert value_of() == CANARY
-        assert rotate()[-1].endswith("dropped.")
+        assert rotate()[-1].endswith("removed.")
         assert value_of() == CANARY
         assert len(keys_in(key_file)) == 1
         assert [path.name for path in key_file.parent.iterdir()] == ["secrets_keys"]
@@ -419,10 +419,10 @@ class TestRotation:
         second = Secret.objects.rotate(initiator=SOMEBODY, now=LATER)
         next(second)
         newest = keys_in(key_file)[0]
-        assert list(first)[-1] == "0 older keys were dropped."
+        assert list(first)[-1] == "0 older keys were removed."
         assert keys_in(key_file)[0] == newest
         assert value_of() == CANARY
-        assert list(second)[-1] == "2 older keys were dropped."
+        assert list(second)[-1] == "2 older keys were removed."
         assert (keys_in(key_file), value_of()) == ([newest], CANARY)
 
     def test_no_key_goes_while_a_secret_needs_it(self, key_file: Path) -> None:
@@ -432,9 +432,12 @@ class TestRotation:
         put()
         rotation = Secret.objects.rotate(initiator=SOMEBODY, now=LATER)
         assert next(rotation).startswith("Added a new key")
-        assert next(rotation) == "1 of 1 secrets were processed."
+        assert next(rotation) == "Secrets checked and, where necessary, re-encrypted: 1 of 1."
         backup.save(force_insert=True)
-        assert list(rotation) == ["2 of 2 secrets were processed.", "1 older key was dropped."]
+        assert list(rotation) == [
+            "Secrets checked and, where necessary, re-encrypted: 2 of 2.",
+            "1 older key was removed.",
+        ]
         assert value_of("restored") == "old value"
 
     def test_a_value_that_comes_meanwhile_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,7 +476,7 @@ class TestRotation:
         put()
         (old,) = keys_in(key_file)
         (told,) = queue_up(rotate, behind=lambda: put("second", "in time"))
-        assert told[-1] == "1 older key was dropped."
+        assert told[-1] == "1 older key was removed."
         assert old not in keys_in(key_file)
         assert Secret.objects.reveal(["token", "second"]) == {"token": CANARY, "second": "in time"}
 
@@ -489,7 +492,7 @@ class TestRotation:
 
         *names, first, second, values = at_once(*(write(number) for number in range(4)), rotate, rotate, read)
         assert values == {CANARY}
-        assert all(told[-1].endswith("dropped.") for told in (first, second))
+        assert all(told[-1].endswith("removed.") for told in (first, second))
         assert Secret.objects.reveal(names) == dict.fromkeys(names, "value 4")
         rotate()
         assert (len(keys_in(key_file)), Secret.objects.survey()) == (1, (5, 0, []))
@@ -515,21 +518,21 @@ class TestCommand:
         self, key_file: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         call_command("rotatesecrets")
-        assert capsys.readouterr().out == "No secrets: nothing to do.\n"
+        assert capsys.readouterr().out == "Nothing is encrypted yet, so there is nothing to do.\n"
         assert not key_file.exists()
         put()
         before, tokens = key_file.read_text(), list(Secret.objects.values())
         call_command("rotatesecrets", dry_run=True)
         call_command("rotatesecrets", dry_run=True, keep_old=True)
         assert capsys.readouterr().out.splitlines() == [
-            f"Would make a new key, encrypt 1 secrets with it, and drop the old keys (1) in {key_file}.",
-            f"Would make a new key, encrypt 1 secrets with it, and keep the old keys (1) in {key_file}.",
+            f"Would add a new key to {key_file}, encrypt 1 secret with the new key, and remove 1 old key.",
+            f"Would add a new key to {key_file}, encrypt 1 secret with the new key, and keep 1 old key.",
         ]
         assert (key_file.read_text(), list(Secret.objects.values())) == (before, tokens)
         call_command("rotatesecrets")
         *_, dropped, last = capsys.readouterr().out.splitlines()
-        assert dropped == "1 older key was dropped."
-        assert last.startswith(f"Copy {key_file} to every other host that has its own data folder")
+        assert dropped == "1 older key was removed."
+        assert last.startswith(f"Back up {key_file}, and copy the file to every other host")
         assert Activity.objects.get(operation="rotate").initiator_name.startswith("rotatesecrets (")
 
     def test_with_keys_in_the_environment_it_says_which_can_go(
@@ -547,15 +550,15 @@ class TestCommand:
             value_of()
         settings.JIM_SECRETS_KEYS = [new, old]
         call_command("rotatesecrets", dry_run=True)
-        assert "Would encrypt 1 secrets with the first key of JIM_SECRETS_KEYS." in capsys.readouterr().out
+        assert "Would encrypt 1 secret with the first key in JIM_SECRETS_KEYS." in capsys.readouterr().out
         call_command("rotatesecrets")
         told = capsys.readouterr().out
-        assert "Of the 2 keys in JIM_SECRETS_KEYS, only the first one is needed now." in told
+        assert "Only the first of the 2 keys in JIM_SECRETS_KEYS is still needed." in told
         assert not any(key in told for key in (old, new))
         settings.JIM_SECRETS_KEYS = [new]
         assert value_of() == CANARY
         call_command("rotatesecrets")
-        assert "JIM_SECRETS_KEYS contains only this key." in capsys.readouterr().out
+        assert "JIM_SECRETS_KEYS contains only one key" in capsys.readouterr().out
         assert not key_file.exists()
 
     def test_what_cannot_be_decrypted_stops_it_unless_it_is_told_otherwise(
@@ -568,7 +571,7 @@ class TestCommand:
                 call_command("rotatesecrets", dry_run=dry_run)
         assert not key_file.exists()
         call_command("rotatesecrets", skip_lost=True)
-        assert "No key decrypts these secrets, so they need new values: lost." in capsys.readouterr().out
+        assert "These secrets cannot be decrypted and need new values: lost." in capsys.readouterr().out
         put("lost", "found again")
         assert value_of("lost") == "found again"
 

@@ -257,14 +257,16 @@ class TestRefusedEdit:
         make_schedule(name="untouched", spec=HOURLY_BUT)
         for number in range(6):
             make_schedule(name=f"once {number}", spec=spec)
-        words = "“once 0”, “once 1”, “once 2”, “once 3”, “once 4” and 1 more would have no times left"
+        words = (
+            "“once 0”, “once 1”, “once 2”, “once 3”, “once 4” and 1 more would have no scheduled times left"
+        )
         self.refused(Refused, partial(edit, calendar, TUESDAY), words)
 
     def test_a_schedule_whose_spec_would_break_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timeline, "CANDIDATES", 500)
         calendar = define()
         make_schedule(name="Tireless", spec={"every": ["2s"], "exclude": [{"calendar": "days off"}]})
-        words = "The spec of “Tireless” would break: exclude: leaves no times"
+        words = "The spec of “Tireless” would break: exclude: no scheduled times are left"
         self.refused(Refused, partial(edit, calendar, {"second": "*/2"}), words)
 
     def test_a_schedule_whose_times_would_come_too_close_together_is_named(self, settings: Any) -> None:
@@ -279,7 +281,7 @@ class TestRefusedEdit:
         calendar = define()
         make_schedule(name="Behind", spec=HOURLY_BUT)
         late = partial(edit, calendar, TUESDAY, now=hours(6))
-        self.refused(Refused, late, "“Behind” is catching up with missed times. Try again")
+        self.refused(Refused, late, "“Behind” is catching up with times that have passed. Try again")
 
 
 class TestRemove:
@@ -287,7 +289,7 @@ class TestRemove:
         calendar = define("days off", MONDAY)
         schedules = [make_schedule(name=f"user {number}", spec=HOURLY_BUT) for number in range(7)]
         schedules[6].pause(initiator=SOMEBODY, now=NOW)
-        with pytest.raises(Refused, match=r"is used by “user 0”, .*, “user 4” and 2 more: change or close"):
+        with pytest.raises(Refused, match=r"is used by “user 0”, .*, “user 4” and 2 more\. Change or close"):
             remove(calendar)
         for schedule in schedules:
             close(schedule)

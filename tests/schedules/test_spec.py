@@ -71,20 +71,20 @@ def test_the_next_time_of_other_rules(data: object, after: str, expected: str) -
 @pytest.mark.parametrize(
     ("rule", "note"),
     [
-        ("*/100 * * * *", "minute */100 steps past 59: only its first value matches"),
+        ("*/100 * * * *", "minute */100 steps past 59: only the first value matches"),
         ("0 0 13 * fri", "day of month and day of week: a day has to match only one of them"),
         ("0 0 */2 * fri", ""),
         ("*/59 9-17 * * mon-fri", ""),
         ("0 0 * * fri#2,mon-fri/3#1", ""),
-        ("0 0 31 * *", "0 0 31 * * skips months that do not have such a day"),
-        ("0 0 29 2 *", "skips months that do not have such a day"),
+        ("0 0 31 * *", "0 0 31 * * skips months that are too short"),
+        ("0 0 29 2 *", "skips months that are too short"),
         ("0 0 31 1,12 *", ""),
         ("0 0 30,L * *", ""),
         ("0 0 15,31 * *", ""),
-        ({"calendars": [{"hour": "*/30"}]}, "hour */30 steps past 23: only its first value matches"),
-        ({"calendars": [{"day_of_month": "30"}]}, "day_of_month skips months that do not have such a day"),
+        ({"calendars": [{"hour": "*/30"}]}, "hour */30 steps past 23: only the first value matches"),
+        ({"calendars": [{"day_of_month": "30"}]}, "day_of_month skips months that are too short"),
         ({"calendars": [{"day_of_month": "13", "day_of_week": "fri"}]}, ""),
-        ({"patterns": [{"every": "2h", "from": "09:00", "until": "10:59"}]}, "10:59 gives only 09:00"),
+        ({"patterns": [{"every": "2h", "from": "09:00", "until": "10:59"}]}, "10:59 runs only at 09:00"),
         ({"patterns": [{"every": "2h", "from": "09:00", "until": "11:00"}]}, ""),
     ],
 )
@@ -330,15 +330,25 @@ class TestExplain:
             ({}, "2027-05-04T08:00:00.5", "nominal", "this is one of the schedule's times"),
             ({}, "2027-05-04T03:00", "unmatched", "times are 3 May 2027 09:00 and 4 May 2027 09:00"),
             ({"end_at": "2027-05-04"}, "2027-05-04T20:00", "unmatched", "nearest time is 4 May 2027 09:00"),
-            ({"start_at": "2027-05-04"}, "2027-05-03T08:00", "before_start", "the start, 4 May 2027 00:00"),
-            ({"end_at": "2026-12-31T23:59"}, "2027-01-04T09:00", "after_end", "end, 31 December 2026 23:59"),
+            (
+                {"start_at": "2027-05-04"},
+                "2027-05-03T08:00",
+                "before_start",
+                "the start of the schedule, 4 May 2027 00:00",
+            ),
+            (
+                {"end_at": "2026-12-31T23:59"},
+                "2027-01-04T09:00",
+                "after_end",
+                "end of the schedule, 31 December 2026 23:59",
+            ),
             (
                 {"end_at": "2026-12-31T09:00"},
                 "2026-12-31T09:00:00.9",
                 "nominal",
                 "this is one of the schedule's times",
             ),
-            ({"cron": []}, "2027-05-04T08:00", "manual", "runs only when started by hand"),
+            ({"cron": []}, "2027-05-04T08:00", "manual", "runs only when started by hand or by an event"),
             ({}, "1950-01-01T09:00", "unmatched", "schedules have times from 1970 to 2999 only"),
             ({}, "3500-01-01T09:00", "unmatched", "schedules have times from 1970 to 2999 only"),
         ],
@@ -382,20 +392,26 @@ class TestExplain:
                 "exist on that day, so the run takes place at 02:00",
             ),
             ("30 1 * * *", "cron", "2026-03-29T01:00", "nominal", "01:30 does not exist on 29 March 2026)"),
-            ("30 1 * * *", "cron", "2026-10-25T01:30", "unmatched", "2026; only the first counts"),
+            (
+                "30 1 * * *",
+                "cron",
+                "2026-10-25T01:30",
+                "unmatched",
+                "2026; the schedule runs only the first time",
+            ),
             (
                 "30 1 * * *",
                 "cron",
                 "2026-10-25T00:30",
                 "nominal",
-                "the schedule's times (first of two 01:30s)",
+                "the schedule's times (01:30 occurs twice: the first time)",
             ),
             (
                 "30 1 * * *",
                 "literal",
                 "2026-10-25T01:30",
                 "nominal",
-                "the schedule's times (second of two 01:30s)",
+                "the schedule's times (01:30 occurs twice: the second time)",
             ),
             ("0 12 * * *", "cron", "2026-03-29T01:30", "unmatched", "2026 12:00 and 29 March 2026 12:00"),
             ("0 12 * * *", "cron", "2026-10-25T01:30", "unmatched", "2026 12:00 and 25 October 2026 12:00"),
@@ -408,7 +424,7 @@ class TestExplain:
     def test_a_day_that_was_left_out(self) -> None:
         assert cron("30 0 30 12 *", "Pacific/Apia").explain(instant("2011-12-30T10:30")) == Verdict(
             "gap",
-            "the clocks of Pacific/Apia go from 30 December 2011 00:00 to 31 December 2011 00:00: "
+            "the clocks in Pacific/Apia go from 30 December 2011 00:00 to 31 December 2011 00:00: "
             "00:30 does not exist on that day",
         )
 
@@ -444,7 +460,7 @@ class TestUpcoming:
         assert any(row.due_at > row.at for row in rows)
 
     SPRING, AUTUMN = "2026-03-28T12:00", "2026-10-24T12:00"
-    FIRST, SECOND = "first of two 01:30s", "second of two 01:30s"
+    FIRST, SECOND = (f"01:30 occurs twice: the {which} time" for which in ("first", "second"))
 
     @pytest.mark.parametrize(
         ("rules", "dst", "after", "notes"),
@@ -453,7 +469,12 @@ class TestUpcoming:
             (["*/30 1 * * *"], "cron", SPRING, ["", ""]),
             (["0-30/15 1 * * *"], "cron", SPRING, ["moved: 01:00, 01:15 and 01:30 do not exist on 29 March"]),
             (["0-20/5 1 * * *"], "cron", SPRING, ["moved: 01:00, 01:05, 01:10 and others do not exist on"]),
-            (["30 1,2 * * *", "0 2 * * *"], "cron", SPRING, ["also covers skipped times: 01:30 does", ""]),
+            (
+                ["30 1,2 * * *", "0 2 * * *"],
+                "cron",
+                SPRING,
+                ["also covers times that the clocks skip: 01:30 does", ""],
+            ),
             (["30 1 * * *"], "cron", AUTUMN, [FIRST, "", ""]),
             (["30 1 * * *"], "literal", AUTUMN, [FIRST, SECOND, ""]),
             (["@every 1h/30m"], "cron", "2026-10-25T00:00", [FIRST, SECOND, ""]),
@@ -469,4 +490,4 @@ class TestUpcoming:
 
     def test_notes_far_from_greenwich(self) -> None:
         rows = cron("30 0,1 * * *", "America/New_York").upcoming(instant("2026-11-01T00:00"), 3, "x")
-        assert [row.note for row in rows] == ["", "first of two 01:30s", ""]
+        assert [row.note for row in rows] == ["", "01:30 occurs twice: the first time", ""]

@@ -53,12 +53,20 @@ def test_a_line_says_a_rule(field: str, line: str, rule: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("field", "line", "words"),
     [
-        ("patterns", "nine o'clock", "is not understood; write at 09:00, 12:30 on mon-fri, or every 25m"),
-        ("calendars", "9-17", "is not understood; write hour: 9-17"),
+        (
+            "patterns",
+            "nine o'clock",
+            "is not understood; write, for example: at 09:00, 12:30 on mon-fri, or every 25m",
+        ),
+        ("calendars", "9-17", "is not understood; write, for example: hour: 9-17"),
         ("calendars", "at hour: 9", "is not understood"),
         ("calendars", "hour: 9, hour: 10", "hour is given twice"),
         ("calendars", "{not json", "looks like JSON"),
-        ("exclude", "christmas", "is not understood; write calendar UK holidays, dates 2026-12-24/2027"),
+        (
+            "exclude",
+            "christmas",
+            "is not understood; write, for example: calendar UK holidays, dates 2026-12-24/2027",
+        ),
         ("exclude", "calendar Nobody's", "unknown calendar"),
         ("exclude", "from 2026-12-01 22:00", "is not understood"),
     ],
@@ -70,7 +78,7 @@ def test_what_is_no_rule_is_told_at_its_field(field: str, line: str, words: str)
 
 
 def test_a_shared_calendar_names_no_other_one() -> None:
-    with pytest.raises(SpecError, match="is not understood; write dates") as refused:
+    with pytest.raises(SpecError, match="is not understood; write, for example: dates") as refused:
         exclusions_from_text("calendar UK holidays")
     assert refused.value.field == "excluded"
 

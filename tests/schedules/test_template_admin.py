@@ -245,7 +245,8 @@ class TestAStepOfASchedule:
         client, used = sign_in("author"), rows(Schedule())[0] | USED
         response = save_schedule(client, typed(steps=[used]))
         assert (
-            "You may not write steps that run code or use a secret: “work”" in complaints(response)["steps"]
+            "You may not create or change steps that run code or use a secret: “work”"
+            in complaints(response)["steps"]
         )
         assert save_schedule(client, typed(steps=[used | {"runs": "template:Call"}])).status_code == 302
         schedule = make_schedule(use(), name="Code")

@@ -103,14 +103,17 @@ STEP_OF = "schedules:\n- name: Mine\n  steps:\n  - name: a\n    template: "
 # The file, and what is told of it: with its line.
 REFUSED: list[tuple[str, str]] = [
     ("templates: {}", "2: templates: expected a list, found an object"),
-    ("templates: [{step_type: http}]", "2: each template needs its keys, beginning with a name"),
+    ("templates: [{step_type: http}]", "2: each template must be an object with a name: - name: …"),
     ("templates:\n- {name: A, step_type: http, index: 0}", "3: template “A”: unknown key “index”; "),
     ("templates:\n- {name: A}", "3: template “A”: step_type: "),
     (
         f"templates:\n- {CALL[:-1]}, max_retries: '3'}}",
         "3: template “Call”: max_retries: expected a whole number",
     ),
-    (f"templates:\n- {CALL}\n- {CALL.replace('Call', 'CALL')}", "4: template “CALL”: name: 1.yaml:3"),
+    (
+        f"templates:\n- {CALL}\n- {CALL.replace('Call', 'CALL')}",
+        "4: template “CALL”: name: the template at 1.yaml:3",
+    ),
     (f"templates:\n- {CALL.replace('Call', 'EXPORT')}", "3: template “EXPORT”: name: the stored name is"),
     (f"{STEP_OF}Exprot", "6: schedule “Mine”: steps: Step 1 (a): template: unknown template “Exprot”"),
     (f"{STEP_OF}7", "6: schedule “Mine”: steps: Step 1: template: expected text in quotes, found 7"),

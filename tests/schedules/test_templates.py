@@ -162,7 +162,7 @@ class TestResolve:
         for field in ("timeout", "schedule", "status", "token", "description"):
             with pytest.raises(ValidationError) as refused:
                 template.resolve({field: 1})
-            assert refused.value.message_dict == {field: ["Steps do not have this field."]}
+            assert refused.value.message_dict == {field: ["Steps do not have this field: leave it out."]}
 
 
 class TestEdit:
@@ -289,11 +289,15 @@ class TestArchive:
         template = make_template()
         schedule = make_schedule(use(), name="Mine")
         template.archive(initiator=SOMEBODY, now=NOW)
-        with pytest.raises(ValidationError, match="is archived but still used by “Mine”: restore it"):
+        with pytest.raises(
+            ValidationError, match="The archived template “Export” is still used by “Mine”: restore it"
+        ):
             make_template("EXPORT")
         schedule.close(initiator=SOMEBODY, now=NOW)
         make_template("EXPORT")
-        with pytest.raises(Refused, match="Another template is now named “Export”"):
+        with pytest.raises(
+            Refused, match="Another template that is active or still in use is now named “Export”"
+        ):
             fresh(template).restore(initiator=SOMEBODY, now=NOW)
 
 
@@ -344,9 +348,11 @@ class TestWhoMayNotDefineCode:
 
     def test_defines_none_turns_nothing_into_code_and_describes_what_is(self) -> None:
         template = make_template(**self.PING, may=lambda _: False)
-        with pytest.raises(ValidationError, match=r"You may not write steps that run code .* “Other”"):
+        with pytest.raises(
+            ValidationError, match=r"You may not create or change steps that run code .* “Other”"
+        ):
             make_template("Other", may=lambda _: False)
-        with pytest.raises(ValidationError, match="You may not write steps that run code"):
+        with pytest.raises(ValidationError, match="You may not create or change steps that run code"):
             self.edit(template, step_type="python", config=EXPORT["config"])
         code = make_template("Code")
         self.edit(code, description="d")

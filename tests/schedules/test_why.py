@@ -78,12 +78,13 @@ class TestItRan:
         invoke(hours(1) + seconds(63))
         prune_history(later)
         assert why(schedule, hours(1), now=later) == (
-            "Ran: started at 04:00:02. The execution was deleted, because the history is kept for 90 days."
+            "Ran: started at 04:00:02. The record of the execution was deleted, because the history is kept "
+            "for 90 days."
         )
         prune_occurrences(later)
         Schedule.objects.update(processed_until=later)
         assert why(schedule, hours(1), now=later) == (
-            "The record of this time was deleted: the history is kept for 90 days."
+            "The record of this time was deleted, because the history is kept for only 90 days."
         )
 
     def test_one_that_failed_or_was_cancelled_says_why(self) -> None:
@@ -109,7 +110,8 @@ class TestItRan:
         schedule = make_schedule(spec=HOURLY | {"jitter": "30m"}, name="Jittered")
         due = schedule.compiled_spec.due_at(hours(1), "Jittered")
         assert hours(1) < due < hours(1.5)
-        assert why(schedule, hours(1), now=NOW) == f"Will run at {due:%H:%M:%S}, delayed by jitter."
+        delayed = f"Will run at {due:%H:%M:%S}, after a random delay (jitter)."
+        assert why(schedule, hours(1), now=NOW) == delayed
         pass_time(to=hours(1))
         waiting = f"Waiting: jitter delays the start until {due:%H:%M:%S}."
         assert why(schedule, hours(1), now=hours(1)) == waiting
@@ -135,11 +137,11 @@ class TestItRan:
         automatic = Occurrence.objects.get(source="auto", nominal_at=hours(1))
         assert (answer.occurrence, answer.execution_id) == (automatic, execution)
         assert why(schedule, hours(2), now=hours(3)).endswith(
-            f" Backfill by ada. Waiting for execution {execution}, which started at 06:00."
+            f" Backfill requested by ada. Waiting for execution {execution}, which started at 06:00."
         )
         asked.cancel(initiator=SOMEBODY, now=hours(3.5))
         assert why(schedule, hours(2), now=hours(4)).endswith(
-            " Backfill by ada. Cancelled: the backfill was cancelled by ada at 06:30."
+            " Backfill requested by ada. Cancelled: the backfill was cancelled by ada at 06:30."
         )
 
 
@@ -158,7 +160,7 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         schedule = make_schedule(spec=HOURLY)
         pass_time(to=hours(3), step=3)
         assert why(schedule, hours(2), now=hours(3)) == (
-            f"Skipped: several times were due together, and execution {last_execution().pk} "
+            f"Skipped: several runs were due together, and execution {last_execution().pk} "
             "was started instead, for 04:00."
         )
 
@@ -171,10 +173,10 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         running = f"while execution {last_execution().pk} was still running"
         for hour in (2, 3, 4):
             said = why(schedule, hours(hour), now=hours(5))
-            assert said == f"Skipped: superseded by the run of 08:00, {running}."
+            assert said == f"Skipped: replaced by the run of 08:00, {running}."
         settings.JIM_BUFFER_LIMIT = 1
-        assert "superseded by a newer run, while" in why(schedule, hours(2), now=hours(5))
-        assert "superseded by the run of 08:00, while" in why(schedule, hours(3), now=hours(5))
+        assert "replaced by a newer run, while" in why(schedule, hours(2), now=hours(5))
+        assert "replaced by the run of 08:00, while" in why(schedule, hours(3), now=hours(5))
 
     def test_on_request(self) -> None:
         schedule = make_schedule(spec=HOURLY)
@@ -188,7 +190,7 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         schedule = make_schedule(spec=HOURLY, remaining=1)
         pass_time(to=hours(2))
         assert why(schedule, hours(2), now=hours(2)) == "Skipped: the schedule had no runs left."
-        assert why(schedule, hours(3), now=hours(2)) == "Will not run: no runs are left."
+        assert why(schedule, hours(3), now=hours(2)) == "Will not run: the schedule has no runs left."
 
     def test_any_other_reason_is_told_as_it_is(self) -> None:
         schedule = make_schedule(spec=HOURLY)
@@ -224,7 +226,7 @@ class TestItWasSkippedMissedDroppedOrCancelled:
         schedule = make_schedule(spec=HOURLY, paused=True)
         pass_time(to=hours(3))
         assert why(schedule, hours(1), now=hours(3)) == (
-            "Dropped: the oldest times were discarded, because more than 2 were waiting."
+            "Dropped: more than 2 runs were waiting, so the oldest were discarded."
         )
 
 
@@ -245,7 +247,7 @@ class TestItIsWaiting:
         pass_time(since=hours(1), to=hours(2))
         said = why(schedule, hours(2), now=hours(2))
         assert said.startswith("Waiting: the schedule is paused since ")
-        assert " (“Paused by itself. The last execution failed: " in said
+        assert " (“Paused automatically. The last execution failed: " in said
         assert " by pause on failure" not in said
 
     def test_for_a_running_execution_and_for_those_before_it(self) -> None:
@@ -253,7 +255,7 @@ class TestItIsWaiting:
         pass_time(to=hours(4))
         waiting = f"Waiting for execution {last_execution().pk}, which started at 04:00"
         assert why(schedule, hours(2), now=hours(4)) == f"{waiting}."
-        assert why(schedule, hours(4), now=hours(4)) == f"{waiting}; 2 earlier times will start first."
+        assert why(schedule, hours(4), now=hours(4)) == f"{waiting}; 2 earlier runs will start first."
         last_execution().cancel(initiator=SOMEBODY, now=hours(4))
         invoke(hours(4))
         assert why(schedule, hours(3), now=hours(4)) == (
@@ -267,7 +269,7 @@ class TestItIsWaiting:
             why(schedule, hours(1), now=hours(1)) == "Due now: the scheduler will start this run in a moment."
         )
         assert why(schedule, hours(1), now=hours(1.5)) == (
-            "Waiting for the scheduler for 30 min: check that a scheduler is running."
+            "Due for 30 min, but not started yet: check that a scheduler is running."
         )
 
 
@@ -292,7 +294,7 @@ class TestItIsToCome:
             "Will be skipped on request from ada.",
             "Will run.",
             "Will run.",
-            "Will not run: earlier times will use up the 2 runs left.",
+            "Will not run: the schedule has 2 runs left, which earlier times will use up.",
         ]
 
 
@@ -303,18 +305,22 @@ class TestThereIsNoSuchTime:
             (
                 HOURLY,
                 "11-16T05:30",
-                "Not a time of this schedule: no rule matches this time; the nearest times are ",
+                "The schedule does not run at this time: no rule matches this time; the nearest times are ",
             ),
-            ({}, "11-16T05:30", "This schedule has no times of its own and runs only when started by hand."),
+            (
+                {},
+                "11-16T05:30",
+                "This schedule has no scheduled times; it runs only when started by hand or by an event.",
+            ),
             (
                 HOURLY | {"start_at": "2026-12-01"},
                 "11-20T05:00",
-                "Not a time of this schedule: this is before the",
+                "The schedule does not run at this time: this is before the",
             ),
             (
                 HOURLY | {"end_at": "2026-11-30"},
                 "12-01T05:00",
-                "Not a time of this schedule: this is after the end, ",
+                "The schedule does not run at this time: this is after the end of the schedule, ",
             ),
             (HOURLY | {"exclude": [{"dates": "2026-12-25"}]}, "12-25T05:00", "Excluded: 25 December"),
         ],
@@ -333,7 +339,9 @@ class TestThereIsNoSuchTime:
         schedule = make_schedule(spec=HOURLY)
         schedule.close(initiator=SOMEBODY, now=hours(1.5))
         assert why(schedule, hours(2), now=hours(48)) == "The schedule is closed: ada closed it at 04:30."
-        assert why(schedule, hours(1.25), now=hours(48)).startswith("Not a time of this schedule: ")
+        assert why(schedule, hours(1.25), now=hours(48)).startswith(
+            "The schedule does not run at this time: "
+        )
 
     def test_the_spec_in_force_at_that_time_decides(self) -> None:
         schedule = make_schedule(spec={"cron": ["30 * * * *"]})
@@ -341,7 +349,8 @@ class TestThereIsNoSuchTime:
         edit(schedule, now=hours(2), spec=HOURLY)
         pass_time(since=hours(2), to=hours(3))
         nearest = (
-            "Not a time of this schedule: no rule matches this time; the nearest times are 16 November 2026"
+            "The schedule does not run at this time: no rule matches this time; the nearest times are "
+            "16 November 2026"
         )
         assert why(schedule, hours(1), now=hours(3)) == (
             f"{nearest} 03:30 and 16 November 2026 04:30. "
@@ -366,11 +375,11 @@ class TestNoRecordOfIt:
     def test_the_scheduler_has_not_come_to_it_yet(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         assert why(schedule, hours(1), now=hours(1) + seconds(3)) == (
-            "Due now: the scheduler will record this time in a moment."
+            "Due now: the scheduler will process this time in a moment."
         )
         assert why(schedule, hours(1), now=hours(3)) == (
             "The scheduler is 2 h late: it is either catching up or not running. "
-            "Times up to 03:00 have been recorded."
+            "Times up to 03:00 have been processed."
         )
 
     def test_it_came_while_the_spec_could_not_be_read(self) -> None:
@@ -380,7 +389,7 @@ class TestNoRecordOfIt:
         for hour in (1, 5):
             said = why(schedule, hours(hour), now=hours(2))
             assert said.startswith("The spec is invalid: ")
-            assert said.endswith(" The schedule does not run until you correct it.")
+            assert said.endswith(" The schedule does not run until you correct the spec.")
         edit(schedule, now=hours(3), spec=HOURLY)
         assert why(schedule, hours(1), now=hours(3)) == (
             "This is one of the schedule's times, but it was not recorded: the spec was invalid then, "
@@ -404,7 +413,7 @@ class TestTheClock:
     def test_a_time_that_the_clocks_leave_out(self) -> None:
         schedule = make_schedule(spec={"cron": ["30 1 * * *"], **LONDON}, now=self.MARCH)
         gap = (
-            "This time does not exist: the clocks of Europe/London go from 01:00 to 02:00 on 29 March 2026: "
+            "This time does not exist: the clocks in Europe/London go from 01:00 to 02:00 on 29 March 2026: "
             "01:30 does not exist on that day, so the run takes place at 02:00."
         )
         asked = datetime.fromisoformat("2026-03-29T01:30")
@@ -425,7 +434,7 @@ class TestTheClock:
         schedule = make_schedule(spec={"cron": ["0 9 * * *"], **LONDON}, now=self.MARCH)
         asked = datetime(2026, 3, 29, 1, 30, tzinfo=ZoneInfo("Europe/London"), fold=fold)
         assert why(schedule, asked, now=self.MARCH) == (
-            "This time does not exist: the clocks of Europe/London go from 29 March 2026 01:00 "
+            "This time does not exist: the clocks in Europe/London go from 29 March 2026 01:00 "
             "to 29 March 2026 02:00."
         )
 
@@ -439,7 +448,9 @@ class TestTheClock:
 
     @pytest.mark.parametrize("asked", [datetime.min, datetime.max, datetime(1, 1, 1, tzinfo=UTC)])  # noqa: DTZ901
     def test_the_ends_of_time(self, asked: datetime) -> None:
-        assert why(make_schedule(spec=HOURLY), asked, now=NOW).startswith("Not a time of this schedule: ")
+        assert why(make_schedule(spec=HOURLY), asked, now=NOW).startswith(
+            "The schedule does not run at this time: "
+        )
 
     def test_a_broken_schedule_without_a_readable_zone_answers_in_utc(self) -> None:
         schedule = make_schedule(spec=HOURLY)

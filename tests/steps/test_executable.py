@@ -142,7 +142,7 @@ def test_an_earlier_step_cannot_choose_the_names_of_variables(nursery: Nursery, 
     sink = Recorder()
     outcome = perform(given, sink, nursery=nursery, binding=Binding({"steps.a.result": {"MY": "own"}}))
     assert (outcome.status, outcome.can_retry, sink.said) == ("failed_with_error", False, [])
-    assert "env: can have placeholders in values only: write the names" in outcome.error
+    assert "env: can have placeholders in its values only: write out the names" in outcome.error
 
 
 def test_a_program_inherits_three_files_and_no_signal_and_has_a_session_of_its_own(

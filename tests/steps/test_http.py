@@ -188,13 +188,13 @@ class TestFailure:
     ) -> None:
         outcome, sink = run(nursery, f"{server.url}/status?is={status}")
         assert (outcome.status, outcome.can_retry, outcome.traceback) == ("failed_with_error", can_retry, "")
-        assert outcome.error.startswith(f"the answer was {status}")
+        assert outcome.error.startswith(f"the response was {status}")
         assert sink.lines("stdout") == ([] if status == 304 else [f"this is {status}"])
         outcome, _ = run(nursery, f"{server.url}/status?is=200", expected_status=[201, "3xx"])
-        assert (outcome.error, outcome.can_retry) == ("the answer was 200 OK, not 201 or 3xx", False)
+        assert (outcome.error, outcome.can_retry) == ("the response was 200 OK, not 201 or 3xx", False)
 
     def test_no_answer(self, nursery: Nursery, server: WebServer) -> None:
-        broken, elsewhere = "Server disconnected without", "169.254.169.254 leads to an address that is not"
+        broken, elsewhere = "Server disconnected without", "host 169.254.169.254, whose address is not public"
         for path, words in {"drop": broken, "redirect?to=http://169.254.169.254/": elsewhere}.items():
             outcome, _ = run(nursery, f"{server.url}/{path}", follow_redirects=True)
             assert (outcome.status, outcome.traceback) == ("failed_with_error", "")
@@ -203,7 +203,7 @@ class TestFailure:
 
     def test_an_address_that_is_no_longer_allowed(self, nursery: Nursery) -> None:
         outcome, _ = run(nursery, "http://127.0.0.1/")
-        assert "url: 127.0.0.1 leads to an address that is not public" in outcome.error
+        assert "url: contains the host 127.0.0.1, whose address is not public" in outcome.error
         assert not outcome.can_retry
 
     def test_being_stopped_in_the_middle_of_the_answer(self, nursery: Nursery, server: WebServer) -> None:
@@ -335,7 +335,7 @@ BEARER = {"authentication": "bearer", "credential": TOKEN}
     [
         ({"url": ""}, "url", "is required: such as https://shop.example/api/orders"),
         ({"url": "shop.example"}, "url", "must be a complete URL that begins with http:// or https://"),
-        ({"url": "http://127.0.0.1/"}, "url", "127.0.0.1 leads to an address that is not public"),
+        ({"url": "http://127.0.0.1/"}, "url", "contains the host 127.0.0.1, whose address is not public"),
         *(
             ({"url": url, **secret}, "url", "must contain the whole host before the first placeholder")
             for url in (
@@ -358,9 +358,9 @@ BEARER = {"authentication": "bearer", "credential": TOKEN}
             "must be one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, not 'get'",
         ),
         ({"method": "{{ steps.a.result }}"}, "method", "must be one of GET"),
-        ({"headers": {"": "x"}}, "headers", "'' is not the name of a header; use letters, digits and -"),
-        ({"headers": {7: "x"}}, "headers", "7 is not the name of a header; write it in quotes"),
-        ({"headers": {"X\r\nY": "x"}}, "headers", "is not the name of a header"),
+        ({"headers": {"": "x"}}, "headers", "'' is not a valid header name; use letters, digits and -"),
+        ({"headers": {7: "x"}}, "headers", "7 is not a valid header name; put it in quotes"),
+        ({"headers": {"X\r\nY": "x"}}, "headers", "is not a valid header name"),
         ({"headers": {"X": "a\r\nY: b"}}, "headers", "the value of X must be one line, without control char"),
         ({"headers": {"X": "a\x7f"}}, "headers", "the value of X must be one line"),
         ({"headers": {"X": 7}}, "headers", "the value of X must be text: put it in quotes"),
@@ -373,27 +373,39 @@ BEARER = {"authentication": "bearer", "credential": TOKEN}
             )
         ),
         *(
-            ({"headers": {name: "hunter2"}}, "headers", f"the value of {name} must not be plain text: use")
+            ({"headers": {name: "hunter2"}}, "headers", f"the value of {name} must not be plain text: refer")
             for name in ("Authorization", "cookie", "X-Api-Key", "ApiKey", "X-Auth-Token")
         ),
         (
             BEARER | {"headers": {"Authorization": TOKEN}},
             "headers",
-            "remove Authorization: the auth",
+            "remove the Authorization header: the auth",
         ),
-        ({"body": "x"}, "body", "GET requests have no body: leave it empty, or choose POST, PUT or PATCH"),
+        ({"body": "x"}, "body", "GET requests have no body: leave the body empty, or choose POST, PUT"),
         ({"body": "{{ steps.a.result }}", "method": "HEAD"}, "body", "HEAD requests have no body"),
         *(
-            (BEARER | {"credential": credential}, "credential", "must be the name of one secret: {{ secrets")
+            (
+                BEARER | {"credential": credential},
+                "credential",
+                "must be a reference to one secret: {{ secrets",
+            )
             for credential in ("", "hunter2", f"x{TOKEN}", TOKEN * 2, "{{ nominal_time }}")
         ),
-        (BEARER | {"credential": "{{ secrets.a.b }}"}, "credential", "name of one secret"),
+        (BEARER | {"credential": "{{ secrets.a.b }}"}, "credential", "must have the form secrets.NAME"),
         (BEARER | {"authentication": "basic"}, "username", "is required for basic authentication"),
         (BEARER | {"authentication": "basic", "username": "a:b"}, "username", "must not contain a colon"),
-        ({"username": "me"}, "username", "is for basic authentication only: choose it, or leave this"),
-        ({"credential": TOKEN}, "credential", "is for bearer and basic authentication only: choose one, or"),
+        ({"username": "me"}, "username", "is for basic authentication only: choose basic authentication"),
+        (
+            {"credential": TOKEN},
+            "credential",
+            "is for bearer and basic authentication only: choose one of them",
+        ),
         *(
-            ({"expected_status": [status]}, "expected_status", "is not a status; write one from 100 to 599")
+            (
+                {"expected_status": [status]},
+                "expected_status",
+                "is not an HTTP status; use one from 100 to 599",
+            )
             for status in (99, 600, -200, 200.5, True, "9xx", "2x", " 200")
         ),
         ({"verify": False}, "verify", "is not a setting of http steps; known settings: method, url, headers"),

@@ -90,7 +90,7 @@ def test_what_is_not_public_is_refused(address: str) -> None:
     """Behind a name, and as it is written."""
     names = Names([address])
     words = refusal("http://innocent.example/", resolve=names)
-    assert "innocent.example leads to an address that is not public" in words
+    assert "contains the host innocent.example, whose address is not public" in words
     assert "JIM_HTTP_ALLOW can allow it" in words
     assert address not in words.replace("innocent.example", ""), "what names lead to is not told"
     assert names.asked == ["innocent.example"]
@@ -171,12 +171,15 @@ def test_the_administrator_can_allow_places(allowed: str, host: str, address: st
         ("file:///etc/passwd", "must be a complete URL"),
         ("http://:80/", "must be a complete URL"),
         ("http://me@shop.example/", "must not contain a user name or password; use authentication and a"),
-        ("http://shop.example:0/", "port 0 cannot be called; leave it out or use one from 1 to 65535"),
+        (
+            "http://shop.example:0/",
+            "contains port 0, which cannot be called; leave the port out, or use one from 1 to 65535",
+        ),
         ("http://shop.example:70000/", "Port out of range 0-65535"),
         ("http://shop.example/a b", "contains a space, a control character or a backslash; write it"),
         ("http://shop.example/\x7f", "contains a space"),
         ("http://shop.example\\@127.0.0.1/", "a backslash"),
-        ("http://%31%32%37.0.0.1/", "is not the name or the address of a host"),
+        ("http://%31%32%37.0.0.1/", "which is neither a host name nor an IP address"),
         ("http://[::1/", "cannot be read"),
         ("http://shop.example/" + "x" * 8_000, "is longer than 8,000 characters; send the data in the body"),
     ],
@@ -189,17 +192,25 @@ def test_ports_can_be_limited() -> None:
     with override_settings(JIM_HTTP_PORTS=[443, 8443]):
         assert url_complaint("https://shop.example/") == ""
         assert url_complaint("http://shop.example:8443/") == ""
-        assert "port 80 is not one of the allowed ports: 443, 8443" in url_complaint("http://shop.example/")
-        assert "port 22 is not one of" in refusal("http://shop.example:22/", resolve=Names(["8.8.8.8"]))
+        assert "uses port 80, which is not one of the allowed ports: 443, 8443" in url_complaint(
+            "http://shop.example/"
+        )
+        assert "port 22, which is not one of" in refusal(
+            "http://shop.example:22/", resolve=Names(["8.8.8.8"])
+        )
 
 
 @pytest.mark.parametrize(
     ("read", "value", "words"),
     [
         (environment.places, "10.0.0.1/8", "10.0.0.1/8 has host bits set"),
-        (environment.places, "http://intranet.example", "nor a host name"),
+        (
+            environment.places,
+            "http://intranet.example",
+            "is neither a host name, an IP address nor a network",
+        ),
         *(
-            (environment.ports, value, "must be a port from 1 to 65535")
+            (environment.ports, value, "is not a port; use whole numbers from 1 to 65535")
             for value in ("0", "65536", "-1", "٨٠")
         ),
         (
@@ -303,7 +314,9 @@ class TestRedirects:
         with serving() as other:
             url = f"{server.url}/redirect?is=307&to={other.url}/echo"
             request = Request(method="POST", url=url, headers={}, body=b"words")
-            with pytest.raises(CallFailed, match="a body is not sent on to another site") as raised:
+            with pytest.raises(
+                CallFailed, match="JIM does not send the body of a request on to another site"
+            ) as raised:
                 Call().send(request, follow_redirects=True)
         assert raised.value.can_retry is False
         assert other.seen == []
@@ -315,7 +328,7 @@ class TestRedirects:
             ("//169.254.169.254/latest/", "is not public"),
             ("file:///etc/passwd", "must be a complete URL"),
             ("http://me:word@127.0.0.1/", "must not contain a user name or password"),
-            ("http://[bad/", "is not the name or the address of a host"),
+            ("http://[bad/", "which is neither a host name nor an IP address"),
             ("http:////[", "cannot be read"),
             ("/loop", "the request was redirected more than 5 times"),
         ],
@@ -334,10 +347,10 @@ class TestLimits:
     @pytest.mark.parametrize(
         ("path", "words"),
         [
-            ("huge", "the answer is longer than 1,000,000 bytes of JIM_HTTP_BYTES"),
-            ("bomb", "the answer is longer than 1,000,000 bytes of JIM_HTTP_BYTES"),
-            ("endless-gzip", "the answer does not end"),
-            ("informs", "the answer does not end"),
+            ("huge", "the response is longer than 1,000,000 bytes (JIM_HTTP_BYTES)"),
+            ("bomb", "the response is longer than 1,000,000 bytes (JIM_HTTP_BYTES)"),
+            ("endless-gzip", "the response is too long"),
+            ("informs", "the response is too long"),
         ],
     )
     def test_too_much_is_a_failure_for_good(self, server: WebServer, path: str, words: str) -> None:
@@ -372,12 +385,12 @@ class TestLimits:
 
     @pytest.mark.parametrize(
         ("scheme", "words"),
-        [("http", "cannot connect to 127.0.0.1"), ("https", "no secure connection to 127.0.0.1")],
+        [("http", "cannot connect to 127.0.0.1"), ("https", "cannot open a secure connection to 127.0.0.1")],
     )
     def test_a_host_that_does_not_let_in(self, local: None, known: None, scheme: str, words: str) -> None:
         with deaf() if scheme == "http" else mute() as port:
             told = failure(f"{scheme}://127.0.0.1:{port}/", connect_seconds=0.1)
-        assert told == f"{words}: no answer in time"
+        assert told == f"{words}: no response in time"
 
     def test_a_host_that_takes_nothing(self, local: None) -> None:
         with mute() as port, pytest.raises(CallFailed, match=r"accepted no data for 0\.1 s"):
@@ -386,18 +399,18 @@ class TestLimits:
     def test_a_look_up_that_does_not_end(self) -> None:
         with hanging_names() as resolve:
             words = failure("http://slow.example/", resolve=resolve, connect_seconds=0.1)
-        assert words == "the address of slow.example cannot be found: no answer in time"
+        assert words == "the address of slow.example cannot be found: no response in time"
 
 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("reset", "no proper answer from 127.0.0.1|the connection to 127.0.0.1 broke"),
+        ("reset", "invalid response from 127.0.0.1|the connection to 127.0.0.1 broke"),
         ("cut", "received 10 bytes, expected 1000"),
-        ("cut-gzip", "the answer cannot be unpacked: its end is missing"),
-        ("false-gzip", "the answer cannot be unpacked"),
+        ("cut-gzip", "the response cannot be decompressed: its end is missing"),
+        ("false-gzip", "the response cannot be decompressed"),
         ("twice", "conflicting Content-Length headers"),
-        ("huge-head", "no proper answer"),
+        ("huge-head", "invalid response"),
     ],
 )
 def test_a_bad_answer_is_a_failure_for_now(server: WebServer, path: str, words: str) -> None:
@@ -430,27 +443,27 @@ class TestHangingUp:
     def test_while_the_answer_is_awaited(self, server: WebServer, path: str) -> None:
         calling = Calling(f"{server.url}/{path}")
         wait_until(lambda: server.seen)
-        assert calling.ended_by_hanging_up() == "the call was ended"
+        assert calling.ended_by_hanging_up() == "the call was interrupted"
 
     def test_while_connecting(self, local: None) -> None:
         with deaf() as port:
             before = connections(port).count("connecting")
             calling = Calling(f"http://127.0.0.1:{port}/")
             wait_until(lambda: connections(port).count("connecting") > before)
-            assert calling.ended_by_hanging_up() == "the call was ended"
+            assert calling.ended_by_hanging_up() == "the call was interrupted"
 
     @pytest.mark.parametrize("is_handshake", [True, False], ids=["handshake", "sending"])
     def test_when_nothing_comes_back(self, local: None, is_handshake: bool) -> None:
         with mute() as port:
             calling = Calling(f"https://127.0.0.1:{port}/" if is_handshake else large(port))
             wait_until(lambda: "connected" in connections(port))
-            assert calling.ended_by_hanging_up() == "the call was ended"
+            assert calling.ended_by_hanging_up() == "the call was interrupted"
 
     def test_while_a_look_up_hangs(self) -> None:
         with hanging_names() as resolve:
             calling = Calling("http://slow.example/", resolve=resolve)
             wait_until(lambda: any(each.name == "look-up" for each in threading.enumerate()))
-            assert calling.ended_by_hanging_up() == "the call was ended"
+            assert calling.ended_by_hanging_up() == "the call was interrupted"
 
     def test_between_the_look_up_and_the_connection(self, local: None) -> None:
         class Found(list[str]):
@@ -468,12 +481,12 @@ class TestHangingUp:
             calling = Calling(f"http://127.0.0.1:{port}/", resolve=resolve)
             may_go_on.set()
             calling.join(PATIENCE_SECONDS)
-            assert calling.words == "the call was ended"
+            assert calling.words == "the call was interrupted"
 
     def test_before_it_began_and_after_it_ended(self, server: WebServer) -> None:
         request, call, ended = Request(method="GET", url=f"{server.url}/echo", headers={}), Call(), Call()
         call.hang_up()
-        with pytest.raises(CallFailed, match="the call was ended"):
+        with pytest.raises(CallFailed, match="the call was interrupted"):
             call.send(request)
         assert server.seen == []
         assert ended.send(request).status == 200
@@ -488,7 +501,7 @@ class TestHangingUp:
             calling.call.hang_up()
             calling.join(PATIENCE_SECONDS)
             assert not calling.is_alive()
-            assert calling.answer is not None or calling.words == "the call was ended"
+            assert calling.answer is not None or calling.words == "the call was interrupted"
 
 
 def test_no_connection_is_left_open(server: WebServer) -> None:
@@ -510,18 +523,18 @@ class TestTls:
             assert get(f"{server.url_of('shop.example')}/echo", resolve=names, tls=ours).status == 200
             assert server.seen[0]["headers"]["host"] == f"shop.example:{server.server_port}"
             words = refusal(f"{server.url_of('other.example')}/echo", resolve=names, tls=ours)
-            assert "the certificate of other.example is refused: Hostname mismatch" in words
+            assert "the certificate of other.example is not accepted: Hostname mismatch" in words
             assert len(server.seen) == 1
 
     def test_a_certificate_of_its_own_making_is_refused(self, local: None, tmp_path: Path) -> None:
         theirs, _ = certified("shop.example", tmp_path)
         with serving(theirs) as server:
             words = refusal(f"{server.url_of('shop.example')}/", resolve=Names(["127.0.0.1"]))
-        assert words == "the certificate of shop.example is refused: self-signed certificate"
+        assert words == "the certificate of shop.example is not accepted: self-signed certificate"
 
     def test_a_server_without_tls(self, server: WebServer) -> None:
         url = server.url.replace("http:", "https:")
-        assert failure(url).startswith("no secure connection to 127.0.0.1: ")
+        assert failure(url).startswith("cannot open a secure connection to 127.0.0.1: ")
 
 
 class Calling(threading.Thread):

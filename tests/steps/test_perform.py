@@ -49,8 +49,8 @@ def test_a_step_can_skip_itself_and_leave_like_a_program(nursery: Nursery) -> No
     [
         ([], "complete", 0, ""),
         (["skipped"], "complete", 0, ""),
-        (["ok", "warning"], "complete_with_warning", 0, "of 2 items, 1 with a warning"),
-        (["failed", "warning"], "complete_with_warning", 1, "of 2 items, 1 failed and 1 with a warning"),
+        (["ok", "warning"], "complete_with_warning", 0, "of 2 items, 1 had a warning"),
+        (["failed", "warning"], "complete_with_warning", 1, "of 2 items, 1 failed and 1 had a warning"),
         (["failed", "skipped"], "complete_with_warning", 1, "of 2 items, 1 failed"),
         (["failed", "failed"], "failed_with_error", 2, "all 2 items failed"),
         (["failed"], "failed_with_error", 1, "the only item failed"),
@@ -72,9 +72,19 @@ def test_items_decide_the_status(
     [
         (100, ["failed", "ok"], "complete_with_warning", "of 2 items, 1 failed"),
         (50, ["failed", "ok"], "complete_with_warning", "of 2 items, 1 failed"),
-        (49, ["failed", "ok"], "complete_with_error", "1 of 2 items failed: the step allows 49 %"),
-        (0, ["failed", *["ok"] * 9], "complete_with_error", "1 of 10 items failed: the step allows none"),
-        (0, ["warning", "ok"], "complete_with_warning", "of 2 items, 1 with a warning"),
+        (
+            49,
+            ["failed", "ok"],
+            "complete_with_error",
+            "1 of 2 items failed, but the step allows at most 49 %",
+        ),
+        (
+            0,
+            ["failed", *["ok"] * 9],
+            "complete_with_error",
+            "1 of 10 items failed, but the step allows no failures",
+        ),
+        (0, ["warning", "ok"], "complete_with_warning", "of 2 items, 1 had a warning"),
         (0, ["failed", "failed"], "failed_with_error", "all 2 items failed"),
     ],
 )

@@ -112,7 +112,7 @@ class TestWithoutPwsh:
         monkeypatch.setattr(programs, "SEARCH_PATH", f"/no/such/folder:{tmp_path}")
         script = ps1("")
         outcome, _ = run(nursery, script)
-        words = f"pwsh is not installed on worker {HERE}; install PowerShell 7 or set JIM_PWSH"
+        words = f"pwsh is not installed on worker {HERE}; install PowerShell 7, or set JIM_PWSH to its path"
         assert (outcome.error, outcome.can_retry) == (words, False)
         program(tmp_path, 'echo "$@"')
         _, sink = run(nursery, script, "-Region", "north")
@@ -171,7 +171,7 @@ def test_its_config_is_canonical_after_cleaning(ps1: Script) -> None:
         ({"script": "{folder}/{{ nominal_date }}.ps1"}, "script", "cannot contain placeholders"),
         ({"arguments": ["-Count", 3]}, "arguments", "every entry must be text: put numbers in quotes"),
         ({"arguments": ["{{ secrets.token }}"]}, "arguments", "it would be visible in the process list"),
-        ({"env": {"DOTNET_STARTUP_HOOKS": "x"}}, "env", "DOTNET_STARTUP_HOOKS may not be set"),
+        ({"env": {"DOTNET_STARTUP_HOOKS": "x"}}, "env", "DOTNET_STARTUP_HOOKS cannot be set"),
     ],
 )
 def test_what_is_refused(ps1: Script, tmp_path: Path, config: dict[str, Any], field: str, words: str) -> None:

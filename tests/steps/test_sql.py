@@ -191,7 +191,7 @@ def test_transactions_of_the_script(nursery: Nursery, ask: Ask, engine: str) -> 
     assert "set transaction to false to run this statement outside a transaction" in outcome.error
     assert outcome.can_retry is False
     outcome, _ = run(nursery, engine, "BEGIN; DELETE FROM staff", transaction=False)
-    assert outcome.error == f"{engine}: the script leaves a transaction open: COMMIT is missing"
+    assert outcome.error == f"{engine}: the script leaves a transaction open: add COMMIT"
     assert ask(engine, "SELECT count(*) FROM staff") == 2
     script = "DELETE FROM staff WHERE id = 1; SAVEPOINT a; DELETE FROM staff; ROLLBACK TO a; RELEASE a"
     outcome, _ = run(nursery, engine, script)
@@ -368,7 +368,7 @@ def test_no_part_of_a_secret_is_shown_that_the_database_cut(
 def test_what_is_left_out_beside_secrets_is_said(nursery: Nursery) -> None:
     script, name = "INSERT INTO staff VALUES (7, 'Ada'), (8, :name)", "{{ secrets.login }}"
     outcome, _ = run_with_secret(nursery, "pg", script, name=name)
-    assert outcome.error.endswith("\n(DETAIL and CONTEXT are left out, as the step uses secrets)")
+    assert outcome.error.endswith("\n(DETAIL and CONTEXT are left out, because the step uses secrets)")
 
 
 def test_no_rows_and_returned_rows(nursery: Nursery, engine: str) -> None:
@@ -449,7 +449,7 @@ AT_COMMIT = """
 def test_what_goes_wrong_at_commit(nursery: Nursery, ask: Ask) -> None:
     for body, words in (
         ("RAISE EXCEPTION 'too late'", "pg: too late"),
-        ("PERFORM pg_terminate_backend(pg_backend_pid())", "so it is unknown whether the script took effect"),
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", "so it is unknown whether the changes were saved"),
     ):
         ask("pg", AT_COMMIT.format(body=body))
         outcome, _ = run(nursery, "pg", "INSERT INTO staff VALUES (3, 'Cy')")
@@ -510,7 +510,10 @@ def test_one_statement_is_one_statement_for_the_server_too(nursery: Nursery, ask
     [
         ("SET work_mem = :x", 'statement 1, line 1: syntax error at or near ":x"'),
         ("SELECT jsonb_build_object('a', :x)", "could not determine data type of parameter :x"),
-        ("SELECT jsonb_build_object('a', :x)", "HINT: write its type, as in CAST(:name AS text)"),
+        (
+            "SELECT jsonb_build_object('a', :x)",
+            "HINT: write the type of the parameter, as in CAST(:name AS text)",
+        ),
         ("SELECT 1;\nSELECT\n  oops,\n :x", 'statement 2, line 3: column "oops" does not exist'),
         ("INSERT INTO staff VALUES (7, :x), (8, :x)", "DETAIL: Key (name)=(one) already exists."),
     ],

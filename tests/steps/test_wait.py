@@ -123,7 +123,7 @@ def test_the_next_time_of_day_where_a_whole_day_was_left_out() -> None:
         ({}, "duration", "give either duration or until"),
         ({"duration": "1s", "until": "06:30"}, "duration", "either duration or until"),
         ({"duration": "90"}, "duration", "'90' is not a duration; write 90s, 15m, 1h30m or 2d"),
-        ({"duration": "0s"}, "duration", "'0s' is out of range: at least 1s, at most 366d"),
+        ({"duration": "0s"}, "duration", "'0s' is out of range; use a duration from 1s to 366d"),
         ({"duration": "367d"}, "duration", "out of range"),
         ({"until": "24:00"}, "until", "'24:00' is not a time; write a time of day such as 06:30"),
         ({"until": "06:30:60"}, "until", "is not a time"),
@@ -235,7 +235,8 @@ class TestStories:
         assert (fresh(second).executed_at, fresh(execution).status) == (NOW + seconds(70), "failed")
 
     @pytest.mark.parametrize(
-        ("how", "words"), [("cancel", "Cancelled while it was waiting."), ("terminate", "Terminated.")]
+        ("how", "words"),
+        [("cancel", "Cancelled while the step was waiting to continue."), ("terminate", "Terminated.")],
     )
     def test_a_cancel_or_terminate_in_mid_wait_ends_it_at_once(self, how: str, words: str) -> None:
         execution = start(waiting(), step("after", 1))

@@ -103,7 +103,7 @@ class TestManualRetry:
         assert fresh(after).status == "completed"
         [kept] = attempts(after, "a")
         assert (kept.status, kept.result) == ("complete", 42)
-        assert kept.message == f"Not run again: it succeeded in execution {before.pk}."
+        assert kept.message == f"Not run again: the outcome of this step in execution {before.pk} is reused."
 
     def test_of_a_whole_execution_runs_everything_once_more(self) -> None:
         before = start(step("a"), step("b", 1))

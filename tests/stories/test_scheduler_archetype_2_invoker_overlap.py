@@ -88,7 +88,7 @@ def test_each_overlap_policy(overlap: str) -> None:
     assert counters(schedule) == counted
     assert most_at_once() == at_once
     if overlap == "cancel_other":
-        assert "starts a newer run" in Execution.objects.earliest("started_at").cancel_reason
+        assert "make way for a newer run" in Execution.objects.earliest("started_at").cancel_reason
 
 
 class TestBuffer:

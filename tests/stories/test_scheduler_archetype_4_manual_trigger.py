@@ -147,7 +147,8 @@ class TestIdempotencyKey:
         run(schedule, key="order 7")
         before = everything()
         with pytest.raises(
-            Refused, match="“order 7” was already used for another request: use a different key"
+            Refused,
+            match="The idempotency key “order 7” was already used for another request: use a different key",
         ):
             run(schedule, at=1, key="order 7", **other)
         assert everything() == before

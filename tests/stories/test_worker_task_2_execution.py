@@ -58,7 +58,10 @@ def test_the_activity_ends_by_its_items(
         for number in range(count)
     ]
     assert status != "complete_with_warning" or "1 failed" in activity.message
-    assert status != "complete_with_error" or activity.error == "1 of 3 items failed: the step allows 33 %"
+    assert (
+        status != "complete_with_error"
+        or activity.error == "1 of 3 items failed, but the step allows at most 33 %"
+    )
     assert status != "failed_with_error" or activity.error == "all 2 items failed"
 
 

@@ -88,7 +88,7 @@ class TestNoRunIsSilentlyLost:
             WorkerTask.objects.all().delete()
             Activity.objects.filter(task_key=run.key).update(status="failed_with_error")
             work(now=minutes(1))
-            assert (fresh(run).status, fresh(run).error) == ("crashed", "its task ended before the run did")
+            assert (fresh(run).status, fresh(run).error) == ("crashed", "the run's task ended before the run")
             assert events("mail") == {"a": "consumed"}
 
     def test_one_that_somebody_cancelled_in_the_queue_waits_for_their_word(self) -> None:
@@ -99,7 +99,10 @@ class TestNoRunIsSilentlyLost:
             assert job is not None
             job.cancel(initiator=SOMEBODY, now=NOW)
             work(now=minutes(1))
-            assert (fresh(run).status, fresh(run).error) == ("paused:approval", "cancelled before it ran")
+            assert (fresh(run).status, fresh(run).error) == (
+                "paused:approval",
+                "cancelled before the run started",
+            )
             fresh(run).approve("go on", initiator=SOMEBODY, now=minutes(1))
             work(now=minutes(1))
             assert events("mail") == {"a": "consumed"}

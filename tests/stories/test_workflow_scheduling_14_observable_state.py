@@ -44,7 +44,7 @@ def test_running_idle_needs_attention_paused_and_stopped() -> None:
         fresh(workflow).stop(initiator=SOMEBODY, now=NOW)
         assert seen(workflow) == (
             "stopped",
-            "Stopped: the workflow was removed from the code. Deploy it again to continue.",
+            "Stopped: the workflow was removed from the code. To continue, add it again and deploy.",
         )
 
 
@@ -61,7 +61,7 @@ ISSUES = [
         Status.FAILED_LOGIC,
         Tries(),
         "ValueError: bad input",
-        "Fix and deploy Sort, then restart the scheduler and the workers, or retry the run without a fix.",
+        "Fix and deploy the handler Sort, then restart the scheduler and workers. Or retry without a fix.",
     ),
     (
         Status.FAILED_INTERNAL,

@@ -111,7 +111,7 @@ class TestManualTrigger:
             work()
             publish("mail", "m1")
             assert workflow.start(NOW) is not None
-            with pytest.raises(Refused, match=r"“Inbox” is running\. Wait until Read has ended"):
+            with pytest.raises(Refused, match=r"“Inbox” is running\. Wait until its handler Read has ended"):
                 workflow.run_now(initiator=SOMEBODY, now=NOW)
             assert due("PollEmail") == minutes(5)
 

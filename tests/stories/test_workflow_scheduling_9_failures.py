@@ -85,12 +85,12 @@ INTERRUPTIONS: list[tuple[str, str, str, str]] = [
     ("timeout", "prepare", "paused:transient", "timed out after 300 s"),
     ("timeout", "apply", "paused:reconciliation", "timed out after 300 s"),
     ("timeout", "next", "paused:transient", "timed out after 300 s"),
-    ("cancel", "prepare", "paused:approval", "cancelled while it ran"),
-    ("cancel", "apply", "paused:reconciliation", "cancelled while it ran"),
-    ("cancel", "next", "paused:approval", "cancelled while it ran"),
-    ("drain", "prepare", "crashed", "its worker stopped"),
-    ("drain", "apply", "crashed", "its worker stopped"),
-    ("drain", "next", "crashed", "its worker stopped"),
+    ("cancel", "prepare", "paused:approval", "cancelled while running"),
+    ("cancel", "apply", "paused:reconciliation", "cancelled while running"),
+    ("cancel", "next", "paused:approval", "cancelled while running"),
+    ("drain", "prepare", "crashed", "the run's worker stopped"),
+    ("drain", "apply", "crashed", "the run's worker stopped"),
+    ("drain", "next", "crashed", "the run's worker stopped"),
 ]
 
 

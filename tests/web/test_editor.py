@@ -106,7 +106,7 @@ def test_only_what_was_changed_is_changed() -> None:
     ):
         text = client.post(edit(schedule), form.sent("preview", rules__0__expression=expression)).text
         assert [each for each in ("15:00</span>", 'aria-label="removed"') if each in text] == words
-        assert ("This edit changes these runs" in text) == bool(words)
+        assert ("Runs that your changes remove or add" in text) == bool(words)
     changes = {"rules__0__expression": "0 4 * * *", "overlap": "allow_all"}
     saved(client.post(edit(schedule), form.sent("save", **changes)))
     after = fresh(schedule)
@@ -130,13 +130,13 @@ MISTAKES: list[dict[str, tuple[str, str]]] = [
         "steps-0-max_retries": ("many", "Enter a whole number."),
     },
     {
-        "rules-0-expression": ("61 * * * *", "Minute 61 is out of range"),
-        "failures_to_pause": ("5", "cannot be among the last 1"),
+        "rules-0-expression": ("61 * * * *", "Minute 61 is outside the range"),
+        "failures_to_pause": ("5", "is too high: enter at most 1"),
         "steps-0-timeout_seconds": ("0", "greater than or equal to 1"),
         "steps-0-run_if": ("failure", "No step runs before this one"),
     },
     {
-        "end_at": ("2020-01-01", "Leaves no time"),
+        "end_at": ("2020-01-01", "No scheduled times are left"),
         "steps-0-config-url": ("{{ secrets.no }}", "unknown secret “no”"),
         "steps-0-config-headers": ("no colon", "Must be an object"),
     },
@@ -181,7 +181,7 @@ def test_the_preview_says_it_in_words_with_the_next_times_and_changes_of_the_clo
     form = pressed(client, form, "add-rule.once", NEW)
     text = client.post(NEW, form.sent("preview")).text
     assert "At 02:00 every day" in text
-    assert "Rules that cannot be read yet are left out of this preview." in text
+    assert "Rules that are incomplete or have errors are left out of this preview." in text
 
 
 def test_steps_that_run_code_need_a_permission_and_are_named() -> None:
@@ -191,12 +191,12 @@ def test_steps_that_run_code_need_a_permission_and_are_named() -> None:
     form = pressed(client, opened(client, edit(schedule)), "add-step", edit(schedule))
     form = pressed(client, form, "show", edit(schedule), steps__1__name="new", steps__1__runs="type:python")
     answer = client.post(edit(schedule), form.sent("save", steps__1__config__function="os.getcwd"))
-    assert "You may not write steps that run code or use a secret: “new”." in answer.text
+    assert "You may not create or change steps that run code or use a secret: “new”." in answer.text
     assert [each.name for each in schedule.steps.all()] == ["old"]
 
 
 CHECKED: list[tuple[str, str]] = [
-    ("tests.work.noop", "No problems found in name, times, 1 step and policies."),
+    ("tests.work.noop", "No problems found in the name, times, 1 step and policies."),
     ("tests.work.nop", "“tests.work” has no “nop”"),
     ("tests.wrok.noop", "the module “tests.wrok” was not found"),
     ("tests.flows.never_imported.noop", "the module “tests.flows.never_imported” was not found"),

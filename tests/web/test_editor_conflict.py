@@ -22,7 +22,7 @@ def test_who_was_second_is_shown_who_changed_what_loses_nothing_and_may_save_on_
     edit(schedule, name="By Bob", spec={"cron": ["0 5 * * *"]}, description="By Bob", steps=[step("his")])
     answer = send(client, schedule, form, "save", name="Mine", rules__0__expression="0 4 * * *")
     text = unescape(answer.text)
-    assert "<b>bob</b> edited it" in text
+    assert "<b>bob</b> edited the schedule" in text
     assert "spec.cron[0]: 0 3 * * * → 0 5 * * *" in text
     assert "spec.cron[0]: 0 5 * * * → 0 4 * * *" in text
     # What nobody else typed is theirs.
@@ -69,7 +69,7 @@ def test_a_pause_meanwhile_is_told_before_saving_and_stays() -> None:
     fresh(schedule).pause(initiator=BOB, now=NOW, note="the disk is full")
     assert "Another person changed this schedule" in send(client, schedule, form, "preview").text
     answer = send(client, schedule, form, "save", name="Mine")
-    assert "<b>bob</b> paused it" in answer.text
+    assert "<b>bob</b> paused the schedule" in answer.text
     assert "“the disk is full”" in answer.text
     assert send(client, schedule, Form(answer.text), "save").status_code == 302
     after = fresh(schedule)

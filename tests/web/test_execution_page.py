@@ -288,19 +288,20 @@ def test_a_retry_leads_to_the_new_execution_and_cancelling_is_seen_while_it_last
     client.post(ask("execution", "cancel", again.pk), {"reason": "too slow"})
     assert "◔ cancelling" in (text := text_of(client.get(again.get_absolute_url())))
     assert "Cancelling: too slow" in text
-    assert "Clean-up still" not in text
+    assert "Clean-up steps that" not in text
 
 
 def test_the_pages_name_the_clean_up_that_a_cancel_leaves_and_how_to_end_it_too(client: Client) -> None:
     execution = start(step("a"), step("b", 1), step("tidy", 2, run_if="always"))
     claim(make_worker())
     asked = text_of(client.get(ask("execution", "cancel", execution.pk)))
-    assert "1 task is running, 1 task will not start; clean-up still runs: “tidy”" in asked
+    assert "1 task is running, 1 task will not start; clean-up will still run: “tidy”" in asked
     assert "clean-up still" not in text_of(client.get(ask("execution", "terminate", execution.pk)))
     every = text_of(client.get(ask("schedule", "cancel", execution.schedule_id or 0)))
-    assert "2 tasks will be cancelled; clean-up still runs: “tidy”" in every
+    assert "2 tasks will be cancelled; clean-up will still run: “tidy”" in every
     client.post(ask("execution", "cancel", execution.pk), {"reason": "too slow"})
     text = text_of(client.get(execution.get_absolute_url()))
     assert (
-        "Clean-up still to run: “tidy”. To end the execution now, without clean-up, choose Terminate." in text
+        "Clean-up steps that have not run yet: “tidy”. "
+        "To end the execution now, without clean-up, choose “Terminate”." in text
     )

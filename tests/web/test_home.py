@@ -93,7 +93,7 @@ class TestAttention:
         text = client.get("/home/attention").text
         for words in (badge("overdue"), "cron: nonsense", badge("late"), "The last 4 deliveries failed"):
             assert words in text
-        assert (text.count("Paused by itself"), "holiday" in text) == (1, False)
+        assert (text.count("Paused automatically"), "holiday" in text) == (1, False)
         assert f"/do/schedule/resume?id={gave_up.schedule_id}" in text
         assert f"/schedules/{overdue.pk}/why?at=" in text
         assert f"/schedules/{broken.pk}/edit" in text

@@ -114,8 +114,8 @@ class TestVerbs:
         assert f"the whole execution {execution.pk}: 3 tasks will not start" in text_of(client.get(url))
         assert toasts(client, client.post(url)) == [
             f"“Nightly #{execution.pk}” is being cancelled.",
-            f"“b” is cancelled with “Nightly #{execution.pk}”.",
-            f"“c” is cancelled with “Nightly #{execution.pk}”.",
+            f"“b” is being cancelled together with “Nightly #{execution.pk}”.",
+            f"“c” is being cancelled together with “Nightly #{execution.pk}”.",
         ]
         assert fresh(execution).status == Execution.Status.CANCELLED
 

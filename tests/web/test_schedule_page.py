@@ -120,7 +120,7 @@ class TestOverview:
         assert "by ada" in text
         assert "The bank is closed" in text
         Schedule.objects.filter(pk=schedule.pk).update(spec={"cron": ["nonsense"]}, spec_error="cron: no")
-        assert "its spec is corrected: cron: no" in " ".join(client.get(page(schedule)).text.split())
+        assert "the spec is corrected: cron: no" in " ".join(client.get(page(schedule)).text.split())
 
     def test_results_durations_and_the_year_are_shown(self, client: Client) -> None:
         schedule, worker, now = make_schedule(), make_worker(), clock.now()
@@ -213,7 +213,7 @@ class TestLedger:
 def test_a_time_is_explained_on_the_clock_of_the_schedule(client: Client) -> None:
     url = page(make_schedule(spec=LONDON, now=clock.now()), "/why?at=")
     text = client.get(f"{url}2998-06-01T12:00:00").text
-    assert "Not a time of this schedule: no rule matches this time" in text
+    assert "The schedule does not run at this time: no rule matches this time" in text
     assert "12:00 on 1 June 2998, Europe/London" in text
     for asked in ("2026-07-16T03:00:00Z", "2026-07-16T04:00:00"):
         text = client.get(f"{url}{asked}").text
@@ -252,7 +252,7 @@ def test_backfills_are_listed_followed_until_they_are_done_and_can_be_cancelled(
     assert (f'href="{url}"' in text, "0 of 3" in text) == (True, True)
     shown = client.get(url)
     assert "3 not reached yet" in shown.text
-    assert "No times yet" in shown.text
+    assert "No runs yet" in shown.text
     asked = {"part": "backfill", "version": version_of(shown, "backfill")}
     assert poll(client, url, **asked).status_code == 204
     backfill.generate(NOW)
@@ -260,7 +260,7 @@ def test_backfills_are_listed_followed_until_they_are_done_and_can_be_cancelled(
     going_on = poll(client, url, **asked)
     first = Execution.objects.latest("pk")
     assert "1 running, 2 waiting" in going_on.text
-    assert "No times yet" not in going_on.text
+    assert "No runs yet" not in going_on.text
     # Each says what it waits for now, whatever that was at first.
     assert waits_for(going_on) == waits_for(client.get(page(schedule, "/ledger"))) == [first.pk, first.pk]
     run_until_idle(now=NOW)

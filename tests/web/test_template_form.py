@@ -107,6 +107,14 @@ def test_a_type_that_is_not_installed_any_more_is_shown_as_it_is() -> None:
     assert "gone" in errors(client.post(edit(template), form.sent("save")))["runs"]
 
 
+def test_the_page_names_each_policy() -> None:
+    client = sign_in()
+    template = make_template("Export", resources=["crm"])
+    policies = dict(client.get(template.get_absolute_url()).context["policies"])
+    assert policies["Resources"] == "crm"
+    assert "None" not in policies
+
+
 def test_code_needs_its_permission() -> None:
     client = sign_in("nobody")
     may = Permission.objects.filter(codename__in=("view_tasktemplate", "add_tasktemplate"))

@@ -92,7 +92,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("kinds", [], "Choose at least one event."),
     ("kinds", ["job.done"], "job.done is not one of the available choices"),
     ("schedules", "999", "Unknown schedule “999”"),
-    ("failures", "4", "Enter at most 3, because only 3 executions are counted"),
+    ("failures", "4", "Enter at most 3: only the last 3 executions are checked"),
     ("failures", "0", "greater than or equal to 1"),
     ("among", "51", "less than or equal to 50"),
     ("secret", "hunter2hunter2hunter2", "must begin with whsec_"),

@@ -71,7 +71,7 @@ def test_a_delivery_that_kills_its_senders_fails_in_the_end() -> None:
     assert claim(endpoint, now=now) == []
     assert Delivery.objects.give_up_hopeless(now=now) == 1
     delivery = fresh(delivery)
-    assert (delivery.status, delivery.note) == ("failed", "The worker was lost during the last try.")
+    assert (delivery.status, delivery.note) == ("failed", "The worker was lost during the last attempt.")
 
 
 def test_redelivering_sends_the_same_message_with_all_tries_anew() -> None:

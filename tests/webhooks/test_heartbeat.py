@@ -57,7 +57,7 @@ def test_it_is_told_again_and_again_of_a_loop_that_fares_well(monitor: WebServer
     ("path", "words"),
     [
         ("/status?is=500&token=canary", "answered with 500"),
-        ("/drop?token=canary", "did not arrive: no proper answer"),
+        ("/drop?token=canary", "did not arrive: invalid response"),
     ],
 )
 def test_a_failure_is_logged_without_the_address(

@@ -69,7 +69,7 @@ def test_what_arrives_is_what_was_written_down_and_verifies_with_the_old_and_the
         ("/status?is=500", 500, "the response was 500, not 2xx"),
         ("/redirect?to=/echo", 302, "the response was 302, not 2xx"),
         ("/drip-head", None, TOO_LATE),
-        ("/drop", None, "no proper answer"),
+        ("/drop", None, "invalid response"),
     ],
 )
 def test_what_is_not_taken_is_tried_again(
@@ -176,7 +176,7 @@ def test_a_new_delivery_goes_out_at_once_and_a_stopped_sender_leaves_none_in_mid
         cut = make_delivery(endpoint, now=clock.now())
         context.woken.set()
         wait_until(lambda: "POST /silence" in server.paths())
-    assert (fresh(cut).status, fresh(cut).last_try["error"]) == ("pending", "the call was ended")
+    assert (fresh(cut).status, fresh(cut).last_try["error"]) == ("pending", "the call was interrupted")
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def test_a_workflow_is_run_paused_and_resumed_by_operators(client: Client, workf
     )
     for other in (sign_in("nobody"), sign_in("viewer")):
         assert {other.post(url).status_code for url in (run, pause, resume)} == {403}
-    assert "Started the producers of “Orders”: Fetch" in told(client, client.post(run))
+    assert "Running the producers of “Orders”: Fetch" in told(client, client.post(run))
     assert work() == ["Fetch"]
     operator = sign_in("operator")
     assert "is paused" in told(operator, operator.post(pause, {"note": "a move"}))

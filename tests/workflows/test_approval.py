@@ -39,7 +39,7 @@ def test_approved_it_goes_on_with_what_it_had_prepared() -> None:
         work()
         stuck, job = last(), Job.find(last().key)
         assert job is not None
-        with pytest.raises(Refused, match="what started it decides"):
+        with pytest.raises(Refused, match="The workflow decides"):
             job.retry(initiator=SOMEBODY, now=NOW)
         publish("mail", "0")
         approve()

@@ -65,7 +65,7 @@ class TestVerbs:
 
     def test_it_is_run_and_paused_and_resumed(self, workflow: Workflow) -> None:
         before = Run.objects.count()
-        assert said("workflow", "run", "orders") == ["Started the producers of “Orders”: Fetch."]
+        assert said("workflow", "run", "orders") == ["Running the producers of “Orders”: Fetch."]
         work()
         assert Run.objects.count() == before + 1
         assert said("workflow", "pause", "orders", "--note", "The carrier moves") == ["“Orders” is paused."]
@@ -100,8 +100,11 @@ class TestVerbs:
 
     def test_what_is_wrong_is_one_line(self) -> None:
         idle = [
-            (["approve", "orders"], "“Orders” has no open run."),
-            (["approve", "987654"], "Run 987654 was not found. Use “workflows --json” to list the open runs"),
+            (["approve", "orders"], "“Orders” has no unfinished run."),
+            (
+                ["approve", "987654"],
+                "Run 987654 was not found. Use “workflows --json” to list the unfinished runs",
+            ),
             (["pause", "ordres"], "Workflow “ordres” does not exist; did you mean orders?"),
             (["pause", "orders", "--note", "x" * 1_001], "--note: "),
         ]
@@ -128,10 +131,10 @@ def test_events_are_listed_and_skipped() -> None:
     ] == ["o2"]
     assert "o2" in said("event", "list", "orders")[2]
     wrong = {
-        "orders": "Name an event by its topic and message id: orders/MESSAGE_ID.",
+        "orders": "Give the topic and the message id of the event: orders/MESSAGE_ID.",
         "ordres/o2": "Topic “ordres” does not exist; did you mean orders?",
-        "orders/o3": "Event “o3” was not found in topic orders. Use “event list orders” to list its events.",
-        "orders/o/1": "“o/1” is no longer pending.",
+        "orders/o3": "Event “o3” was not found in topic orders. Use “event list orders” to list the events.",
+        "orders/o/1": "“o/1” is no longer pending, so it cannot be skipped.",
     }
     assert {text: refusal("event", "skip", text) for text in wrong} == wrong
 
@@ -204,7 +207,7 @@ class TestSync:
         with defined(Orders) as wanted:
             problem = "shop.workflows cannot be imported: ImportError: no shop"
             with patch("workflows.discovery._discover", lambda: (wanted, [problem])):
-                assert refusal("syncworkflows") == f"Left out 1 module: {problem}"
+                assert refusal("syncworkflows") == f"Left out 1 module with errors: {problem}"
                 out = io.StringIO()
                 with pytest.raises(CommandError):
                     call_command("syncworkflows", "--json", stdout=out)

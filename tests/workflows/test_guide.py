@@ -158,7 +158,7 @@ def test_a_schedule_that_events_start(tmp_path: Path) -> None:
     tick(NOW)
     [line] = Execution.objects.get().plan["steps"]
     assert line["values"] == {"event.payload.id": 17}
-    assert Schedule.objects.get().spec_in_words == "For each event of orders"
+    assert Schedule.objects.get().spec_in_words == "For each event in the topic orders"
 
 
 def test_what_it_says_of_failures_is_so() -> None:

@@ -106,7 +106,7 @@ class TestStarting:
     def test_one_topic_starts_several_and_several_topics_start_one(self) -> None:
         both = make_schedule(topics=["orders", "mail"], overlap="allow_all")
         one = make_schedule(topics=["mail"], spec={"every": ["1h"]})
-        assert one.spec_in_words == "Every hour, and for each event of mail"
+        assert one.spec_in_words == "Every hour, and for each event in the topic mail"
         publish("orders", "a")
         publish("mail", "m")
         tick(NOW)
@@ -350,7 +350,7 @@ class TestFaces:
         form = Form(client.get(address).content.decode())
         assert form.value("topics") == "mail"
         preview = client.post(address, form.sent("preview", topics="mail, orders")).content.decode()
-        assert "For each event of mail and orders" in preview
+        assert "For each event in the topics mail and orders" in preview
         wrong = client.post(address, form.sent("save", topics="mail, order")).content.decode()
         assert "Topic “order” does not exist; did you mean orders?" in wrong
         assert client.post(address, form.sent("save", topics="mail, orders")).status_code == 302

@@ -29,9 +29,9 @@ from .data import (
 
 
 def apply(data: QueryDict, command: str) -> str:
-    """Apply a command to the form data and return an announcement for screen readers.
+    """Apply a command, such as `copy-step.3`, to the form data; return an announcement for screen readers.
 
-    Unknown commands are ignored, and the announcement is then empty.
+    The announcement is empty if the command is unknown or has no effect.
     """
     verb, _, rest = command.partition(".")
     key, _, argument = rest.partition(".")
@@ -81,7 +81,7 @@ def _copy_step(data: QueryDict, step: int, _: str) -> str:
     else:
         own["name"] = [name]
     put(data, {f"{after}{name}": values for name, values in (copied | own).items()})
-    return f"{_named(data, step)} was copied to the end."
+    return f"A copy of {_named(data, step)} was added at the end."
 
 
 def _added_step(data: QueryDict) -> int | None:
@@ -117,7 +117,7 @@ def _open_step(data: QueryDict, step: int, _: str) -> str:
 def _follow_template(data: QueryDict, step: int, _: str) -> str:
     # Without the `drawn_for` field, the form shows the values of its template.
     put(data, {f"{STEPS}-{step}-drawn_for": []})
-    return f"{_named(data, step)} follows its template again."
+    return f"{_named(data, step)} uses the values of its template again."
 
 
 def _fill_in(data: QueryDict, key: str, expression: str) -> str:
@@ -125,7 +125,7 @@ def _fill_in(data: QueryDict, key: str, expression: str) -> str:
     if number is None or number >= count_of(data, RULES):
         return ""
     data[f"{RULES}-{number}-expression"] = expression
-    return "The expression was filled in."
+    return f"The cron expression is now “{expression}”."
 
 
 def _remove(data: QueryDict, prefix: str, said: str, key: str) -> str:
@@ -158,7 +158,7 @@ ON_STEPS: dict[str, Callable[[QueryDict, int, str], str]] = {
 
 
 def _name(data: QueryDict, step: int) -> str:
-    """Return the name of a step, whether it is folded or not."""
+    """Return the name of a step, whether or not the step is folded."""
     prefix = f"{STEPS}-{step}"
     if folded := data.get(f"{prefix}-folded"):
         return str(read_folded(folded).get("name", "")).strip()
@@ -170,6 +170,6 @@ def _named(data: QueryDict, step: int) -> str:
 
 
 def _copied_name(name: str, taken: set[str]) -> str:
-    """Return the name with a number that makes it unique."""
+    """Return `name` with a number added, so that the result is not in `taken`."""
     copies = (f"{name} {number}" for number in range(2, MAX_STEPS + 3))
     return next((copy for copy in copies if copy not in taken), name)

@@ -56,7 +56,7 @@ class DefinitionForm(ScheduleFields):
 
 
 def cleaned(post: QueryDict) -> QueryDict:
-    """Return a mutable copy of the sent data whose text can be stored in the database."""
+    """Return a mutable copy of the sent data, without characters that the database cannot store."""
     data = QueryDict(mutable=True)
     for name, texts in post.lists():
         data.setlist(name, [clean_lines(str(text)) for text in texts])
@@ -64,7 +64,7 @@ def cleaned(post: QueryDict) -> QueryDict:
 
 
 def count_of(data: QueryDict, prefix: str) -> int:
-    """Return the number of forms in a formset, including removed ones."""
+    """Return the number of forms in the formset with this prefix, including removed forms."""
     return whole_number(data.get(f"{prefix}-TOTAL_FORMS", ""), digits=4) or 0
 
 
@@ -73,7 +73,7 @@ def put_count(data: QueryDict, prefix: str, count: int) -> None:
 
 
 def added(data: QueryDict, prefix: str, *, most: int) -> int | None:
-    """Add a form to a formset and return its number, or None if the formset is full."""
+    """Add a form and return its number, or return None if the formset already has `most` forms."""
     number = count_of(data, prefix)
     if number >= most:
         return None
@@ -82,13 +82,13 @@ def added(data: QueryDict, prefix: str, *, most: int) -> int | None:
 
 
 def removed(data: QueryDict, prefix: str, number: int) -> None:
-    """Mark a form as removed. The other forms keep their numbers, so that no input moves between forms."""
+    """Mark a form as removed. The other forms keep their numbers, so that their input stays in place."""
     take(data, f"{prefix}-{number}-", QueryDict())
     data[f"{prefix}-{number}-DELETE"] = "on"
 
 
 def take(data: QueryDict, start: str, source: QueryDict) -> None:
-    """Replace all fields whose names begin with `start` with those of `source`."""
+    """Replace all fields of `data` whose names begin with `start` by those of `source`."""
     for name in [name for name in data if name.startswith(start)]:
         del data[name]
     put(data, {name: source.getlist(name) for name in source if name.startswith(start)})
@@ -109,7 +109,7 @@ Steps = inlineformset_factory(
 
 
 def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
-    """Return the formset data of these steps, with every step folded into JSON."""
+    """Return the formset data of these steps. Each step is folded, which means that it is stored as JSON."""
     data: Sent = {}
     for number, step in enumerate(steps):
         rest = {name: value for name, value in step.items() if name != "index"}
@@ -121,7 +121,8 @@ def data_of_steps(steps: Iterable[Mapping[str, Any]]) -> Sent:
 def formset_of(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool) -> Any:
     """Return the validated formset, with some of its folded steps unfolded.
 
-    Steps that the user opened and steps with errors are unfolded; in a short plan, all of them are.
+    Steps that the user opened and steps with errors are unfolded. In a short plan, all steps are unfolded.
+    `tells_secrets` says whether errors may name the secrets that exist.
     """
     formset = _checked(data, schedule, tells_secrets=tells_secrets)
     is_short = len(formset.step_forms) <= MOST_OPEN
@@ -143,7 +144,7 @@ def _checked(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool)
 
 
 def indices_of(data: QueryDict) -> dict[int, int]:
-    """Return the index of each step in the plan, by the number of the step's form."""
+    """Return the index of each step in the plan. The keys are the numbers of the steps' forms."""
     count = min(count_of(data, STEPS), MOST_STEP_FORMS)
     numbers = [number for number in range(count) if not data.get(f"{STEPS}-{number}-DELETE")]
     return {number: whole_number(data.get(_index(number), ""), digits=9) or 0 for number in numbers}
@@ -168,7 +169,7 @@ def _index(number: int) -> str:
 def data_of_schedule(schedule: Schedule) -> QueryDict:
     """Return the form data of a stored schedule.
 
-    The fields `token` and `seen` make it possible to detect changes by other people while the form is open.
+    The fields `token` and `seen` are used to detect changes that other users make while the form is open.
     """
     data = _own_data(schedule)
     data["token"], data["seen"] = str(schedule.token), str(newest_record(schedule))
@@ -194,7 +195,7 @@ def data_of_new() -> QueryDict:
 
 
 def take_theirs(data: QueryDict, part: str, schedule: Schedule) -> None:
-    """Replace one part of the form data with the stored version, and keep the rest as typed."""
+    """Replace one part of the form data with the version in the database, and keep the rest as typed."""
     theirs = data_of_schedule(schedule)
     if part == "steps":
         take(data, f"{STEPS}-", theirs)

@@ -1,4 +1,4 @@
-"""The order of steps: groups run one after the other, and the steps of a group side by side.
+"""The order of steps: groups run one after the other, and the steps of a group run side by side.
 
 A step is identified by the number of its form. Steps with the same index form a group.
 """
@@ -19,7 +19,7 @@ def groups_of(indices: Indices) -> Groups:
 
 
 def earlier(indices: Indices, step: int) -> dict[int, int]:
-    """Move a step to just before its group, or before the previous group if it is alone in its group."""
+    """Return the indices with the step moved before its group, or before the previous one if it was alone."""
     groups, at = _located(indices, step)
     rest = _without(groups[at], step)
     if rest:
@@ -39,7 +39,7 @@ def later(indices: Indices, step: int) -> dict[int, int]:
 
 
 def joined(indices: Indices, step: int) -> dict[int, int]:
-    """Move a step into the group before its own."""
+    """Return the indices with the step moved into the group before its own."""
     groups, at = _located(indices, step)
     if not at:
         return dict(indices)
@@ -50,7 +50,11 @@ def joined(indices: Indices, step: int) -> dict[int, int]:
 def put(
     indices: Indices, step: int, *, beside: int | None = None, before: int | None = None
 ) -> dict[int, int]:
-    """Move a step into the group of `beside`, or before the group of `before`, or else to the end."""
+    """Return the indices with the step moved.
+
+    The step joins the group of the step `beside`, or becomes a group of its own before the group of the step
+    `before`, or else at the end.
+    """
     if step in (beside, before):
         return dict(indices)
     others = [_without(group, step) for group in groups_of(indices)]
@@ -62,9 +66,10 @@ def put(
 
 
 def _numbered(groups: Groups, indices: Indices) -> dict[int, int]:
-    """Return the new index of each step.
+    """Return the index of each step in these groups, without empty groups.
 
-    The groups keep the existing indices. If there are too few, the groups are numbered from 0 instead.
+    The groups reuse the existing indices. If there are fewer indices than groups, the groups are numbered
+    from 0 instead.
     """
     kept = [group for group in groups if group]
     known = sorted({indices[step] for group in kept for step in group})

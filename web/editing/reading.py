@@ -45,7 +45,7 @@ class Card:
 
     @property
     def step(self) -> Step | None:
-        """Return the step as it would run, or None while its template cannot be applied."""
+        """Return the step with the values of its template, or None if the step cannot be read."""
         try:
             return Step.read(self.written, self.form.templates)
         except ValidationError:
@@ -70,7 +70,7 @@ class Card:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the fields are shown: if the step is new, was opened, has no name, or has errors."""
+        """Return whether the fields are shown, as the step is new, was opened, has no name, or has errors."""
         return not self.is_folded and bool(
             self.form.errors or self.is_new or self.is_kept_open or not self.name
         )
@@ -102,7 +102,7 @@ class Card:
 
     @property
     def summary(self) -> str:
-        """Return the value of one setting, as short text that tells the step from others.
+        """Return the value of one setting as a short text, by which a user can recognize the step.
 
         Required settings are preferred; settings without a value are ignored.
         """
@@ -114,12 +114,12 @@ class Card:
         return clean_text(text).partition("\n")[0][:LONGEST_SUMMARY]
 
     def label_of(self, name: str) -> str:
-        """Return the label of a field, or “Step” if the step has no such field."""
+        """Return the label of the field with this name, or “Step” if the form has no such field."""
         bound = self._bound(name)
         return str(bound.label) if bound else "Step"
 
     def anchor_of(self, name: str) -> str:
-        """Return the id of the element to which the error summary links for a field."""
+        """Return the id of the element to which the error summary links for the field with this name."""
         bound = self._bound(name)
         return anchor_of(bound) if bound else f"error-{name}"
 
@@ -138,7 +138,10 @@ def _line(value: object) -> str:
 
 
 class Reading:
-    """The editor's forms with the sent data. Each key of `errors` names a field, a form or a section."""
+    """The editor's forms, filled with the sent data.
+
+    The keys of `errors` are names of fields, of forms and of sections of the page.
+    """
 
     def __init__(
         self, data: QueryDict, *, schedule: Schedule | None, now: datetime, tells_secrets: bool
@@ -164,7 +167,7 @@ class Reading:
             known.append(text)
 
     def refuse(self, error: ValidationError) -> None:
-        """Add the validation errors of the model to the fields that they are about."""
+        """Add the validation errors of the model, each to the field that the error is about."""
         for each in field_errors(error):
             match each.path:
                 case ("steps", *inner):
@@ -182,12 +185,12 @@ class Reading:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Return the definition without the steps. While there are errors, the definition is incomplete."""
+        """Return the definition without the steps. If the forms have errors, the definition is incomplete."""
         return self.form.definition | ({"spec": self.times.spec.as_json()} if self.times.spec else {})
 
     @cached_property
     def cards(self) -> list[list[Card]]:
-        """Return the groups of steps, in their order."""
+        """Return the cards of the steps, by group, in the order of the plan."""
         groups: dict[int, list[Card]] = {}
         for form in self.formset.step_forms:
             card = Card(form)
@@ -196,7 +199,7 @@ class Reading:
 
     @property
     def _formsets(self) -> list[tuple[Any, list[Any]]]:
-        """Return the formsets, each with its forms except for removed ones."""
+        """Return the formsets, each with the list of its forms, without removed forms."""
         rules, exclusions = self.times.rules, self.times.exclusions
         return [
             (rules, rules.item_forms),
@@ -205,9 +208,10 @@ class Reading:
         ]
 
     def _found(self) -> Iterator[tuple[str, str]]:
-        """Yield the errors of all forms, each with its field.
+        """Yield the errors of all forms, each with the name of its field, form or formset.
 
-        Errors about the schedule as a whole belong to the name, which must be unique.
+        Errors about the schedule as a whole are shown at the name, because the usual one is that the name is
+        already in use.
         """
         yield from _errors_of(self.form, whole="name")
         for formset, kept in self._formsets:
@@ -216,7 +220,7 @@ class Reading:
                 yield from _errors_of(form, whole=form.prefix)
 
     def _place(self, error: FieldError) -> None:
-        """Attach the model's error about a step to that step's form."""
+        """Add an error of the model about a step to the form of that step."""
         forms = self.formset.step_forms
         match error.path:
             case (int(place), *inner) if place < len(forms):

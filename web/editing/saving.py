@@ -24,7 +24,12 @@ from .reading import Reading
 NAME_TAKEN = "This name was just taken by another schedule. Choose another name."
 MOST_RECORDS = 20
 PARTS = {"spec": "times", "steps": "steps"}
-SAID = {"pause": "paused it", "resume": "resumed it", "skip": "skipped a run", "unskip": "undid a skip"}
+SAID = {
+    "pause": "paused the schedule",
+    "resume": "resumed the schedule",
+    "skip": "skipped a run",
+    "unskip": "undid a skip",
+}
 
 
 def save(reading: Reading, *, user: Any, initiator: Initiator, now: datetime) -> Schedule | None:
@@ -88,7 +93,7 @@ def number_of(text: str) -> int:
 
 @dataclass(frozen=True)
 class EditConflict:
-    """The changes that others made while this form was open, and those that saving it would make."""
+    """What other users changed while the form was open, and what saving the form would change."""
 
     revisions: list[Revision]
     others: list[tuple[Activity, str]]
@@ -97,7 +102,10 @@ class EditConflict:
 
 
 def reconciled(reading: Reading, *, token: int) -> QueryDict:
-    """Return the form's data, with parts that the user left unchanged taken from the stored schedule."""
+    """Return the form's data, in which parts that only other users changed have their saved values.
+
+    `token` is the version of the saved schedule.
+    """
     schedule = reading.schedule
     assert schedule is not None
     taken = untouched(reading)
@@ -112,7 +120,7 @@ def reconciled(reading: Reading, *, token: int) -> QueryDict:
 
 
 def untouched(reading: Reading) -> list[str]:
-    """Return the names of the parts that other people changed and this user did not."""
+    """Return the names of the parts that other users changed while this user did not."""
     schedule, data = reading.schedule, reading.data
     assert schedule is not None
     base = _definition_at(schedule, number_of(data.get("base") or data.get("seen", "")))
@@ -128,9 +136,9 @@ def untouched(reading: Reading) -> list[str]:
 
 
 def _definition_at(schedule: Schedule, record: int) -> dict[str, Any] | None:
-    """Return the definition at the time of a record, or None.
+    """Return the definition as it was when the audit record with the id `record` was made, or None.
 
-    The result is None if there were no edits after the record, or too many to look back.
+    Return None if the schedule has not been edited since then, or has been edited too often to look back.
     """
     revisions = schedule.revisions()
     since = len(revisions.since(record, most=MOST_RECORDS))
@@ -153,7 +161,7 @@ def conflict_of(reading: Reading) -> EditConflict | None:
 
 
 def _undone(schedule: Schedule, reading: Reading) -> list[tuple[str, str, list[Change]]]:
-    """Return what saving would change: for each part of the form, its field, its name and the changes."""
+    """Return what saving would change: for each part, its field, its name in words, and its changes."""
     if not reading.is_right:
         return []
     now = schedule.definition() | {"remaining": schedule.remaining}

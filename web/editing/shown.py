@@ -42,14 +42,14 @@ _NAME = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 def mistakes_of(reading: Reading) -> list[Mistake]:
-    """Return the errors, in the order of the page."""
+    """Return the errors of all forms, in the order in which the page shows the fields."""
     parts = dict(_parts(reading))
     names = sorted(reading.errors, key=_rank)
     return [Mistake(*_place(reading, parts, name), reading.errors[name]) for name in names]
 
 
 def warnings_of(reading: Reading) -> list[Mistake]:
-    """Return warnings about possible mistakes in the steps; warnings do not prevent saving."""
+    """Return warnings about possible mistakes in the steps. Steps with warnings can be saved."""
     parts = dict(_parts(reading))
     return [
         Mistake(*_place(reading, parts, card.setting(name)), [text])
@@ -61,13 +61,13 @@ def warnings_of(reading: Reading) -> list[Mistake]:
 
 
 def warnings_about(task: TaskFields) -> Mapping[str, str]:
-    """Return the warnings about a task, by setting."""
+    """Return the warnings about a task, by the name of the setting."""
     kind = step_types.get(task.step_type)
     return kind.warnings(task.config) if kind and isinstance(task.config, dict) else {}
 
 
 def undefined_secrets(tasks: Iterable[TaskFields]) -> list[str]:
-    """Return the names of the secrets that settings refer to but that do not exist."""
+    """Return the names of secrets that these tasks refer to but that do not exist."""
     named = {ref.name for task in tasks for _, ref in task.references() if ref.kind == "secret"}
     return sorted(named - set(Secret.objects.names())) if named else []
 
@@ -109,7 +109,10 @@ class Time:
 
 
 def checked(reading: Reading, *, knows_code: bool) -> Shown:
-    """Return the content of the page after “Check” was pressed: all errors and warnings, with a summary."""
+    """Return the content of the page after “Check” was pressed: all errors and warnings, with a summary.
+
+    `knows_code` says whether the user has the permission that is needed to see warnings.
+    """
     warnings = warnings_of(reading) if knows_code else []
     if not reading.is_right:
         said = "The fields that need fixing are listed at the top of the form."
@@ -117,12 +120,12 @@ def checked(reading: Reading, *, knows_code: bool) -> Shown:
         said = f"No errors, but {_count(warnings, 'warning')}. Nothing has been saved yet."
     else:
         looked_at = f"name, times, {_count(reading.steps, 'step')} and policies"
-        said = f"No problems found in {looked_at}. Nothing has been saved yet."
+        said = f"No problems found in the {looked_at}. Nothing has been saved yet."
     return Shown(reading, is_checked=True, said=said, warnings=warnings)
 
 
 class Shown:
-    """The content of the page, with all errors if `is_checked`, or else only those of touched fields."""
+    """The page's content. Unless `is_checked`, errors of fields that the user has not touched are hidden."""
 
     def __init__(
         self, reading: Reading, *, is_checked: bool, said: str = "", warnings: Sequence[Mistake] = ()
@@ -131,7 +134,7 @@ class Shown:
         self.touched = _names(reading.data.get("touched", ""))
 
     def errors_of(self, name: str) -> Sequence[str]:
-        """Return the errors of a field, or of a whole part once one of its fields was touched."""
+        """Return the errors to show at a field or a part of the form, or none while they are still hidden."""
         is_shown = self.is_checked or name in self._touched_parts or name in AT_ONCE
         return self.reading.errors.get(name, []) if is_shown else []
 
@@ -143,14 +146,14 @@ class Shown:
 
     @cached_property
     def slots(self) -> list[tuple[str, Sequence[str]]]:
-        """Return the places whose errors may have changed since the last request, with their errors."""
+        """Return the names of the fields and sections whose errors may have changed, each with its errors."""
         parts = {"-".join(name.split("-")[:2]) for name in self.touched if name.count("-") > 1}
         names = {*self.touched, *parts, *SECTIONS, *(self.reading.errors if self.is_checked else ())}
         return [(name, self.errors_of(name)) for name in sorted(names)]
 
     @cached_property
     def mistakes(self) -> list[Mistake]:
-        """Return all errors in the order of the page, if the form was checked."""
+        """Return all errors in the order of the page, or none before the form has been checked."""
         return mistakes_of(self.reading) if self.is_checked else []
 
     @cached_property
@@ -179,7 +182,7 @@ class Shown:
 
     @property
     def sentence(self) -> str:
-        """Describe what starts the schedule, as far as the rules can be read."""
+        """Describe in words what starts the schedule, without rules that cannot be read."""
         spec = self.reading.times.readable
         topics = Tags().to_python(self.reading.data.get("topics", ""))
         return in_words(spec, topics) if spec else ""

@@ -71,7 +71,10 @@ class TemplatePage:
         return None
 
     def _overtaken(self, conflict: Conflict) -> Overtaken:
-        """Describe the conflict. Rebase the form on the newest version, so that saving again replaces it."""
+        """Describe the conflict, and put the newest version number into the form.
+
+        If the user then saves again, the form replaces the newest version.
+        """
         stored = TaskTemplate.objects.get(pk=self.form.instance.pk)
         self.form.data = self.form.data.copy()
         self.form.data["version"] = str(conflict.token)

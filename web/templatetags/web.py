@@ -31,7 +31,7 @@ register.filter("span", words.span)
 
 @register.filter
 def moment(at: datetime | None) -> SafeString:
-    """Return a relative time, such as “in 4 min”, that the page updates; the title is the exact time."""
+    """Return a relative time, such as “in 4 min”, which the page updates. The title is the exact time."""
     return words.moment(at, now=clock.now())
 
 
@@ -53,13 +53,13 @@ def thousands(number: int | None) -> str:
 
 @register.filter
 def up_to(number: int, most: int) -> str:
-    """Return a count that stopped at `most`, such as “1,000+”."""
+    """Return a number as text. If counting stopped at `most`, the text ends with “+”, as in “1,000+”."""
     return f"{number:,}" if number < most else f"{most:,}+"
 
 
 @register.filter
 def percent(part: float | None) -> str:
-    """Return a percentage. Only 1 becomes 100 %; smaller parts are never rounded up to it."""
+    """Return a share from 0 to 1 as a percentage. A share below 1 is never rounded up to 100 %."""
     if part is None:
         return words.NOTHING
     return f"{min(part * 100, 99.9):.1f} %" if part < 1 else "100 %"
@@ -94,7 +94,8 @@ def as_json(value: Any) -> str:
 def operations(context: Any, target: Model, only: str = "", first: str = "") -> dict[str, Any]:
     """Show buttons for the operations that the user may perform on `target`.
 
-    If `only` is given, it lists the names of the operations to show. `first` names the primary button.
+    `only` contains the names of the operations to show, separated by spaces; if empty, all are shown. `first`
+    is the name of the operation with the primary button.
     """
     request: HttpRequest = context["request"]
     wanted = only.split()
@@ -108,7 +109,7 @@ def operations(context: Any, target: Model, only: str = "", first: str = "") -> 
 
 @register.simple_tag(takes_context=True)
 def address(context: Any, **changed: Any) -> str:
-    """Return the address of this page with other parameters."""
+    """Return the address of this page with some parameters changed."""
     return keyset.address(context["request"], **changed)
 
 
@@ -124,7 +125,7 @@ def can(context: Any, permission: str) -> bool:
 
 @register.simple_tag(takes_context=True)
 def in_admin(context: Any, target: Model) -> SafeString | str:
-    """Return a link to the row in the admin, for users who may see it there."""
+    """Return a link to the row in the admin, or an empty string if the user may not see the row there."""
     user, meta = context["request"].user, target._meta
     if not (user.is_staff and user.has_perm(f"{meta.app_label}.view_{meta.model_name}")):
         return ""
@@ -139,7 +140,7 @@ def field(bound: Any) -> dict[str, Any]:
 
 @register.inclusion_tag("web/_mistakes.html")
 def mistakes(form: forms.BaseForm) -> dict[str, Any]:
-    """Show the error summary of a form, which takes the focus and links to each field."""
+    """Show the error summary of a form, which takes the focus and links to each field that has errors."""
     hidden = [str(error) for bound in form.hidden_fields() for error in bound.errors]
     return {"mistakes": mistakes_of(form), "general": [*map(str, form.non_field_errors()), *hidden]}
 

@@ -35,7 +35,7 @@ class Login(LoginView):
         return super().get(request, *args, **kwargs)
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """Remember the browser's own time zone, unless the user has chosen one before."""
+        """Sign the user in, and save the browser's time zone unless the user has already chosen one."""
         answer = super().form_valid(form)
         zone = self.request.POST.get("time_zone", "")
         if chosen_zone(self.request) is None and zone in time_zones():
@@ -46,7 +46,8 @@ class Login(LoginView):
 class TimeZoneForm(forms.Form):
     time_zone = forms.ChoiceField(
         choices=lambda: [(zone, zone) for zone in time_zones()],
-        help_text="Pages use this time zone for all times, shown or entered. Schedules keep their own.",
+        help_text="Times on pages and in filters are in this time zone, except the times at which a schedule "
+        "runs: these are in the schedule's own time zone.",
         error_messages={"invalid_choice": "Choose a time zone from the list, such as Europe/London."},
     )
 

@@ -130,7 +130,11 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _find_activities(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Activity]:
-    """Find a page of activities: through an index for open ones or for one target, else by searching back."""
+    """Find a page of activities.
+
+    Open activities and those of one target are found through an index, unless a time range is given. For all
+    others, the search goes back from the newest row.
+    """
     rows = Activity.objects.seen_by(request.user.has_perm).defer(*UNREAD).filter(_condition(wanted))
     if not wanted:
         # Workflows that look for work every few seconds would fill the list with runs that found nothing.
@@ -250,7 +254,7 @@ class LiveActivity:
         return version_of(row.status, row.progress_done, row.message, task, age, told)
 
     def context(self) -> dict[str, Any]:
-        """Return the template context of the polling part of the page."""
+        """Return the template context of the part of the page that refreshes itself."""
         row, task = self.row, self.task
         return {
             "activity": row,
@@ -275,7 +279,7 @@ def _tasks(row: Activity) -> QuerySet[WorkerTask]:
 
 
 def _execution(row: Activity) -> Any:
-    """Return the execution that the activity records or belongs to."""
+    """Return the execution that the activity is the record of, or that it belongs to."""
     own = getattr(row, "execution", None)
     return own or (getattr(row.parent, "execution", None) if row.parent else None)
 
@@ -289,7 +293,7 @@ def _runs(row: Activity) -> QuerySet[Run]:
 
 
 def target_url(activity: Activity) -> str:
-    """Return the address of the target's page; empty for steps, which have no page of their own."""
+    """Return the address of the target's page, or an empty string for a target without a page."""
     if named := NAMED.get(activity.target_type):
         known: Workflow | Topic | None = named.objects.filter(pk=activity.target_id).first()
         return known.get_absolute_url() if known else ""

@@ -49,7 +49,7 @@ def backfill(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _news(request: HttpRequest, found: Any) -> HttpResponse:
-    """Return the polling part of the page; look up the times of the backfill only after a change."""
+    """Return the part of the page that refreshes itself. The times are looked up only after a change."""
     shown, template = _progress(found), "web/schedule/_backfill_progress.html"
     if not shown["is_final"] and request.GET.get("version") == shown["version"]:
         return HttpResponse(status=204)

@@ -33,7 +33,7 @@ NewCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("name
 EditCalendar = modelform_factory(SharedCalendar, form=CalendarForm, fields=("description", "excluded"))
 ABOUT = (
     "A calendar lists times at which schedules do not run, such as public holidays or a maintenance window. "
-    "To use a calendar, name it in a schedule under “Except”."
+    "To use a calendar, add it to a schedule under “Except”."
 )
 
 operating.register(SharedCalendar, view_permission="schedules.view_sharedcalendar")
@@ -78,7 +78,9 @@ def new(request: HttpRequest) -> HttpResponse:
     made = save(form, lambda given: SharedCalendar.objects.define(**_fields(given), initiator=by, now=now))
     if made is None:
         return _form(request, form, title="New calendar")
-    messages.success(request, f"Created “{made}”. To use it, name it in a schedule under “Except”.")
+    messages.success(
+        request, f"Created the calendar “{made}”. To use it, add it under “Except” in a schedule."
+    )
     return redirect(made)
 
 
@@ -112,6 +114,7 @@ def _form(
     calendar: SharedCalendar | None = None,
     conflict: Overtaken | None = None,
 ) -> HttpResponse:
+    can_see_users = request.user.has_perm("schedules.view_schedule")
     context = {
         "title": title,
         "about": ABOUT,
@@ -119,7 +122,7 @@ def _form(
         "target": calendar,
         "list": "web:calendars",
         "conflict": conflict,
-        "used_by": calendar.used_by() if calendar else [],
+        "used_by": calendar.used_by() if calendar and can_see_users else [],
     }
     return render(request, "web/calendar_form.html", context)
 

@@ -62,7 +62,7 @@ def _answer(request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
     verb, _, part = command.partition(".")
     if verb == "take" and schedule is not None:
         take_theirs(data, part, schedule)
-        said = "Replaced with the stored version."
+        said = "Your changes to this part were replaced with the saved version."
     else:
         said = apply(data, command)
     return _show(request, Shown(_read(request, data, schedule), is_checked=is_checked, said=said))
@@ -83,7 +83,7 @@ def _save(request: HttpRequest, data: QueryDict, schedule: Schedule | None) -> H
             reading = _read(request, reconciled(reading, token=conflict.token), schedule)
     if saved is None:
         return _show(request, Shown(reading, is_checked=True))
-    messages.success(request, f"“{saved}” is saved.")
+    messages.success(request, f"Saved “{saved}”.")
     for warning in warnings_of(reading) if request.user.has_perm(permissions.DEFINE_CODE) else ():
         messages.warning(request, f"{warning.label}: {' '.join(warning.texts)}")
     return HttpResponseRedirect(saved.get_absolute_url())

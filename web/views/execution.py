@@ -78,10 +78,11 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page(VIEW)
 def execution_live(request: HttpRequest, pk: int) -> HttpResponse:
-    """Return the polling part of the page; as long as nothing has changed, use only one database query.
+    """Return the part of the page that refreshes itself.
 
-    The usual duration comes from the request, and the plan is not read. The reasons why steps are pending are
-    looked up only after a change, and every few seconds.
+    While nothing has changed, a request uses only one database query. The usual duration is a parameter of
+    the request, and the plan is not read. What pending steps wait for is looked up only after a change, and
+    every few seconds.
     """
     attempts = list(
         Activity.objects.filter(parent__in=Execution.objects.filter(pk=pk).values("activity"))
@@ -148,7 +149,7 @@ def _live(
     tab: str,
     usual: timedelta | None,
 ) -> dict[str, Any]:
-    """Return the template context of the polling part of the page."""
+    """Return the template context of the part of the page that refreshes itself."""
     now = clock.now()
     progress = ExecutionProgress.of(attempts)
     timing = Timing(row.started_at, row.finished_at, usual, now)
@@ -187,7 +188,7 @@ class Pending(NamedTuple):
 
 
 def _pending(row: Execution, attempts: Sequence[Activity], now: datetime) -> dict[int, Pending]:
-    """Return what each pending step waits for, by the line of the step in the plan."""
+    """Return what each pending step waits for, by the step's line number in the plan."""
     if not any(each.status == Activity.Status.PENDING for each in attempts):
         return {}
     # Tasks that have started and are waiting report the reason themselves.
@@ -216,7 +217,7 @@ def _groups(
 def _version(row: Execution, attempts: Sequence[Activity], now: datetime) -> str:
     """Return the version of the page.
 
-    While steps are pending, the version changes every few seconds, because the reasons can change.
+    While steps are pending, the version changes every few seconds, because what they wait for can change.
     """
     told = [
         (each.pk, each.status, each.progress_done, each.progress_total, each.message) for each in attempts

@@ -73,7 +73,11 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _find_executions(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Execution]:
-    """Find a page of executions: by index for one schedule or running ones, otherwise by searching back."""
+    """Find a page of executions.
+
+    All executions, running ones, and those of one schedule are found through an index, unless a time range is
+    given. With other filters, the search goes back from the newest row.
+    """
     rows = Execution.objects.with_progress().select_related("activity", "occurrence", "schedule")
     rows = rows.defer("activity__traceback", "activity__result", "activity__details", "plan", "last_result")
     rows = rows.filter(_condition(wanted))

@@ -59,7 +59,7 @@ def new(request: HttpRequest) -> HttpResponse:
     made = save(form, lambda given: Limit.objects.define(**given, initiator=by, now=now))
     if made is None:
         return _form(request, form, title="New limit")
-    messages.success(request, f"Created the limit “{made}” of size {made.size}.")
+    messages.success(request, f"Created the limit “{made}” with size {made.size}.")
     return redirect(made)
 
 
@@ -80,7 +80,8 @@ def _edit(request: HttpRequest, found: Limit, given: dict[str, Any]) -> Limit:
 
 def _form(request: HttpRequest, form: Any, *, title: str, limit: Limit | None = None) -> HttpResponse:
     about = (
-        "How many tasks with this key can run at once on all workers. A change does not stop running tasks."
+        "A limit sets how many tasks with the same key can run at once, on all workers together. "
+        "Changing a limit does not stop tasks that are already running."
     )
     context = {"title": title, "about": about, "form": form, "target": limit, "list": "web:limits"}
     return render(request, "web/form.html", context)
@@ -93,7 +94,7 @@ def _limits_context() -> dict[str, Any]:
 
 
 def _holders(found: Limit) -> list[WorkerTask]:
-    """Return the running tasks that count towards the limit."""
+    """Return the oldest running tasks that count towards the limit."""
     running = WorkerTask.objects.processing().filter(worker__isnull=False, limit_keys__contains=found.key)
     tasks = running.select_related("worker", "execution").defer("execution__plan").order_by("claimed_at")
     return [t for t in tasks if found.key in t.limit_keys.split(SEPARATOR)][:HOLDERS_SHOWN]

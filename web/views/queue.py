@@ -112,7 +112,7 @@ def _runs(tasks: Sequence[WorkerTask]) -> QuerySet[Run]:
 
 
 def _state(task: WorkerTask) -> str:
-    """Return the name of the tab that counts this task."""
+    """Return the name of the tab on which the page lists this task."""
     is_delayed = task.is_delayed and task.status == WorkerTask.Status.QUEUED
     return "delayed" if is_delayed and not task.cancel_requested_at else task.state
 
@@ -130,7 +130,7 @@ def _count_text(count: int) -> str:
 
 
 def _pools() -> list[str]:
-    """Return the names of served or limited pools, as suggestions."""
+    """Return the names of pools that have a worker or a limit, as suggestions for the filter."""
     served = Worker.objects.alive().values_list("pools", flat=True)[:MOST_NAMED]
     limited = Limit.objects.filter(key__startswith="pool:").values_list("key", flat=True)[:MOST_NAMED]
     names = {"default", *(name for pools in served for name in pools)}

@@ -85,7 +85,10 @@ def _workflow(slug: str) -> tuple[Workflow, list[Handler]]:
 def _find_runs(
     request: HttpRequest, workflow: Workflow, handlers: Sequence[Handler], wanted: dict[str, Any]
 ) -> Pages[Run]:
-    """Find a page of runs: through an index if there are no filters, else by searching back."""
+    """Find a page of runs.
+
+    Without filters, the runs are found through an index. With filters, the search goes back from the newest.
+    """
     rows = runs_of(workflow.pk)
     if not wanted:
         return newest_first(request, rows, within="workflow_id")
@@ -167,7 +170,7 @@ class PhaseMark:
 
 
 def track(row: Run) -> list[PhaseMark]:
-    """Return how far the run got, phase by phase; a producer has only the first and the last phase."""
+    """Return the phases of the run, each with its state; a producer has only the first and the last phase."""
     phases = (Phase.PREPARING, Phase.COMMITTED) if row.handler.is_producer else PHASES
     at = phases.index(Phase(row.phase)) if row.phase in phases else 0
     marks = [PhaseMark(phase, "done" if number < at else "ahead") for number, phase in enumerate(phases)]
@@ -179,7 +182,7 @@ def track(row: Run) -> list[PhaseMark]:
 
 
 def _reserved(row: Run) -> list[Event]:
-    """Return the events that the run reserved, even if a later attempt has taken over the reservations."""
+    """Return the events that the run reserved, even if a later attempt has taken over these reservations."""
     ids = (row.prepare_result or {}).get("reserve", [])[:MOST_EVENTS]
     return list(_events().filter(pk__in=ids).order_by("pk")) if ids else []
 
@@ -189,9 +192,9 @@ def _events() -> Any:
 
 
 def _tries(row: Run) -> str:
-    """Describe how often the run has failed in each way since a person last resolved it."""
+    """Describe how often and for which reasons the run was attempted again since a user last resolved it."""
     ways = {"transient": "transient failures", "reconciled": "reconciliations"}
-    ways |= {"crashes": "lost workers", "fixes": "fixes"}
+    ways |= {"crashes": "lost workers", "fixes": "automatic fixes"}
     counts = [(way, getattr(row, name)) for name, way in ways.items()]
     return ", ".join(f"{way}: {count:,}" for way, count in counts if count) or "none"
 

@@ -132,13 +132,13 @@ def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
 
 
 def _url_of(request: HttpRequest, verb: Operation[Any], schedule: Schedule) -> str:
-    """Return the address of an operation, which leads back to this tab unless the operation is final."""
+    """Return the address of an operation. Unless it is final, the user returns to this tab afterwards."""
     back = "" if verb.is_final else request.get_full_path()
     return operating.operation_url(verb.name, [schedule], back=back)
 
 
 def execution_url() -> Callable[[int], str]:
-    """Return a function that builds the addresses of executions, faster than `reverse` for many."""
+    """Return a function that builds the address of an execution from its id, faster than `reverse`."""
     before, _, after = reverse("web:execution", args=[0]).rpartition("0")
     return lambda pk: f"{before}{pk}{after}"
 
@@ -167,7 +167,7 @@ def _ran(schedule: Schedule) -> list[history.Ran]:
 
 
 def _now_context(schedule: Schedule, ran: list[history.Ran], now: datetime) -> dict[str, Any]:
-    """Return the template context of the polling part of the page."""
+    """Return the template context of the part of the page that refreshes itself."""
     rows = running_of(schedule, ran, now=now)
     ended = [each for each in ran if each.finished_at is not None][:RESULTS_SHOWN]
     usual = history.usual_duration(ran)

@@ -28,8 +28,8 @@ from web.page import form_page, is_htmx, page
 MOST_SHOWN = 500
 CHANGES_SHOWN = 10
 ABOUT = (
-    "A template holds settings that several steps share. A step names the template and sets only what "
-    "differs. A change to the template applies to all of these steps."
+    "A template contains settings that several steps share. A step that uses a template sets only the values "
+    "that differ. A change to the template applies to all steps that use it."
 )
 # The policies that the page of a template lists, in this order.
 SHOWN = (
@@ -96,7 +96,7 @@ def _form(request: HttpRequest, found: TaskTemplate | None) -> HttpResponse:
     saved = shown.save(initiator=initiator_of(request), now=clock.now(), may=request.user.has_perm)
     if saved is None:
         return _show(request, shown)
-    messages.success(request, f"“{saved}” is saved." if found else f"“{saved}” is created.")
+    messages.success(request, f"Saved “{saved}”." if found else f"Created “{saved}”.")
     for warning in warnings_about(saved).values() if may_define_code else ():
         messages.warning(request, warning)
     return redirect(saved)
@@ -104,6 +104,7 @@ def _form(request: HttpRequest, found: TaskTemplate | None) -> HttpResponse:
 
 def _show(request: HttpRequest, shown: TemplatePage) -> HttpResponse:
     found = shown.template
+    can_see_users = request.user.has_perm("schedules.view_schedule")
     address = reverse("web:template-edit", args=[found.pk]) if found else reverse("web:template-new")
     context = {
         "title": f"Edit {found}" if found else "New template",
@@ -118,7 +119,7 @@ def _show(request: HttpRequest, shown: TemplatePage) -> HttpResponse:
         "mistakes": shown.mistakes,
         "may_define_secrets": request.user.is_staff and request.user.has_perm("schedules.add_secret"),
         "is_quiet": is_htmx(request),
-        "used_by": found.used_by()[:USERS_SHOWN] if found else [],
+        "used_by": found.used_by()[:USERS_SHOWN] if found and can_see_users else [],
     }
     template = "web/_template_form.html" if is_htmx(request) else "web/template_form.html"
     return render(request, template, context)
@@ -142,7 +143,7 @@ def _found(request: HttpRequest) -> QuerySet[TaskTemplate]:
 
 
 def _policy(form: TemplateForm, name: str) -> tuple[str, str]:
-    """Return the label of a policy, and its value in words."""
+    """Return the label of a policy and the value of the policy in words."""
     found, label = form.instance, label_of(name)
     if name == "on_crash":
         return label, found.get_on_crash_display()

@@ -27,12 +27,14 @@ SEE_ALL, REVOKE_ALL = "api.view_apitoken", "api.change_apitoken"
 LIVES = {"30": "30 days", "90": "90 days", "365": "1 year", "": "Never"}
 ABOUT = (
     "A token lets a program call the API on your behalf. The scopes of the token limit what the program can "
-    "do. It can never do more than you can."
+    "do. The program can never do more than you can."
 )
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(max_length=100, help_text="Purpose, such as “nightly import on db-2”.")
+    name = forms.CharField(
+        max_length=100, help_text="What the token is used for, such as “nightly import on db-2”."
+    )
     scopes = forms.MultipleChoiceField(
         choices=[
             (scope, format_html("<b>{}</b> <span>{}</span>", scope, words)) for scope, words in SCOPES.items()
@@ -42,7 +44,7 @@ class TokenForm(forms.Form):
         error_messages={"required": "Choose at least one scope."},
     )
     days = forms.ChoiceField(
-        label="Expires after",
+        label="Expiration",
         choices=list(LIVES.items()),
         required=False,
         initial="90",

@@ -81,7 +81,7 @@ def _topics() -> TopicQuerySet:
 
 
 def _topic(slug: str, wanted: dict[str, Any]) -> tuple[Any, list[Event]]:
-    """Return the topic, and a list with the event whose message id is exactly the search text, if any."""
+    """Return the topic, and a list with the event whose message id equals the search text, if any."""
     like_it = {"message_id" if name == "q" else name: value for name, value in wanted.items()}
     exact = _events(topic__slug=slug, **like_it) if "q" in wanted else Event.objects.none()
     topics, events = together(_topics().filter(slug=slug), exact)
@@ -95,7 +95,11 @@ def _events(**wanted: Any) -> QuerySet[Event]:
 
 
 def _find_events(request: HttpRequest, row: Topic, wanted: dict[str, Any]) -> Pages[Event]:
-    """Find a page of events: through an index for all or pending ones, else by searching back."""
+    """Find a page of events.
+
+    All events and pending events are found through an index. With other filters, the search goes back from
+    the newest event.
+    """
     rows = _events(topic=row)
     if not wanted or wanted == {"status": Event.Status.PENDING}:
         return newest_first(request, rows.filter(**wanted), key="seq")

@@ -35,13 +35,13 @@ CHANGES_SHOWN = 10
 # The page of a delivery polls if the next attempt is due within this time.
 SOON = timedelta(minutes=10)
 ABOUT = (
-    "Endpoints are web addresses that JIM notifies when something completes, fails, is late or is lost. "
-    "Requests are signed."
+    "An endpoint is a web address to which JIM sends events, for example when an execution fails or a worker "
+    "is lost. Each request is signed."
 )
 
 
 class EditEndpoint(EndpointForm):
-    """The form of an existing endpoint; its secret is changed by rotating it."""
+    """The form of an existing endpoint. It has no field for the secret, which is changed by a rotation."""
 
     secret = None  # type: ignore[assignment]
 
@@ -154,7 +154,7 @@ def _edit(request: HttpRequest, form: Any, found: Endpoint, given: dict[str, Any
 
 
 def _refuse_name(form: Any) -> None:
-    form.add_error("name", "Another endpoint with this name was created just now. Choose another name.")
+    form.add_error("name", "A webhook with this name already exists. Choose another name.")
 
 
 def _form(request: HttpRequest, form: Any, *, title: str, endpoint: Endpoint | None = None) -> HttpResponse:
@@ -194,6 +194,6 @@ def _events(found: Endpoint) -> str:
 
 
 def _schedules(found: Endpoint) -> list[Schedule]:
-    """Return the first schedules of an endpoint; an empty list means all schedules."""
+    """Return the first schedules whose events the endpoint receives; an empty list means all schedules."""
     rows = Schedule.objects.filter(pk__in=found.schedules).order_by(Lower("name"))
     return list(rows[:NAMES_SHOWN]) if found.schedules else []

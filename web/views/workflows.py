@@ -113,7 +113,7 @@ class WorkflowOverview:
 
     @property
     def first(self) -> str:
-        """Return the name of the recommended operation."""
+        """Return the name of the recommended operation on the open run, or an empty string."""
         found = self.run and operations.first_operation(self.run)
         return found.name if found else ""
 
@@ -123,7 +123,7 @@ class WorkflowOverview:
 
     @property
     def next_at(self) -> datetime | None:
-        """Return the next time at which a handler runs without a new event."""
+        """Return the next time at which a handler runs without a new event, or None."""
         return min((at for at in self._times if at > self.now), default=None)
 
     @property

@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Ids of schedules. If empty, events of all schedules are sent.",
+                        help_text="The ids of the schedules whose events are sent. If empty, all events are sent.",
                     ),
                 ),
                 (
@@ -132,14 +132,14 @@ class Migration(migrations.Migration):
                     "note",
                     models.CharField(
                         blank=True,
-                        help_text="Why the delivery was given up, if not because all tries failed.",
+                        help_text="Why the delivery failed, if no attempt shows why, such as “The webhook is disabled.”",
                         max_length=200,
                     ),
                 ),
                 (
                     "log",
                     models.JSONField(
-                        blank=True, default=list, help_text="The most recent tries, oldest first."
+                        blank=True, default=list, help_text="The most recent attempts, oldest first."
                     ),
                 ),
                 (

@@ -33,7 +33,7 @@ NewDelivery = tuple[int, str, str]
 
 
 class ClaimedDelivery(NamedTuple):
-    """A delivery claimed for one try. Its result is accepted only if `id` and `tries` still match."""
+    """A delivery claimed for one attempt, whose result is recorded only if `tries` has not changed since."""
 
     id: int
     key: uuid.UUID
@@ -74,9 +74,9 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return [pk for (pk,) in added]
 
     def claim(self, endpoint_id: int, *, limit: int, now: datetime) -> list[ClaimedDelivery]:
-        """Claim and return due deliveries of an endpoint.
+        """Claim due deliveries of an endpoint, at most `limit`, and return them.
 
-        The next try of a claimed delivery is postponed, so that it is retried if the sender dies.
+        Claiming postpones the next attempt, so that a delivery is sent again if its sender dies.
         """
         at, hold = (
             connection.ops.adapt_datetimefield_value(time)
@@ -95,7 +95,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return [_claimed_delivery(row) for row in rows]
 
     def deliver(self, claimed: ClaimedDelivery, tried: TryResult, *, now: datetime) -> Delivery.Status | None:
-        """Record the result of a try. Return the new status, or None if the claim is no longer valid."""
+        """Record the result of an attempt. Return the new status, or None if the claim is no longer valid."""
         at = None if tried.is_delivered else next_try(tried, left=claimed.tries_left, now=now)
         status = Delivery.Status.PENDING if at else Delivery.Status.FAILED
         if tried.is_delivered:
@@ -112,10 +112,10 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         )
 
     def give_up_hopeless(self, *, now: datetime) -> int:
-        """Fail the deliveries of disabled endpoints, and those whose sender was lost during the last try."""
+        """Fail due deliveries that cannot be sent: the endpoint is disabled, or no attempts are left."""
         due = self.filter(next_try_at__lte=now)
         unsendable = due.exclude(endpoint__status="enabled").give_up("The webhook is disabled.", now=now)
-        unheard = due.filter(tries_left=0).give_up("The worker was lost during the last try.", now=now)
+        unheard = due.filter(tries_left=0).give_up("The worker was lost during the last attempt.", now=now)
         return unsendable + unheard
 
     def prune(self, *, before: datetime, limit: int) -> int:
@@ -151,9 +151,9 @@ class Delivery(models.Model):
     note = models.CharField(
         max_length=200,
         blank=True,
-        help_text="Why the delivery was given up, if not because all tries failed.",
+        help_text="Why the delivery failed, if no attempt shows why, such as “The webhook is disabled.”",
     )
-    log = models.JSONField(default=list, blank=True, help_text="The most recent tries, oldest first.")
+    log = models.JSONField(default=list, blank=True, help_text="The most recent attempts, oldest first.")
 
     objects = DeliveryQuerySet.as_manager()
 
@@ -187,7 +187,7 @@ class Delivery(models.Model):
         return self.log[-1] if self.log else {}
 
     def redeliver(self, *, initiator: Initiator, now: datetime) -> None:
-        """Send the delivery again with the same id and body, and with a full set of tries."""
+        """Send the delivery again with the same id and body, and with as many attempts as a new delivery."""
         with transaction.atomic():
             endpoint: Endpoint = self.endpoint
             if endpoint.status == endpoint.Status.REMOVED:
@@ -197,7 +197,7 @@ class Delivery(models.Model):
             ended = Delivery.objects.filter(pk=self.pk).exclude(status=self.Status.PENDING)
             anew = {"tries_left": MOST_TRIES, "next_try_at": now, "ended_at": None, "note": ""}
             if not ended.update(status=self.Status.PENDING, **anew):
-                raise Refused(f"“{self}” is already being sent.")
+                raise Refused(f"The delivery “{self}” is already being sent.")
             Activity.objects.record("redeliver", self, initiator=initiator, now=now)
             wake("jim_tasks")
 

@@ -63,17 +63,17 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
         return self.exclude(status=Endpoint.Status.REMOVED)
 
     def failing(self) -> EndpointQuerySet:
-        """Return endpoints whose last deliveries failed, and those disabled for that reason."""
+        """Return enabled endpoints whose last delivery failed, and those that were disabled automatically."""
         is_failing = Q(status=Endpoint.Status.ENABLED, failed_in_a_row__gt=0)
         return self.filter(is_failing | Q(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True))
 
     def listening(self) -> list[Listener]:
-        """Return the listeners. This uses raw SQL because it runs in every transaction that ends work."""
+        """Return all listeners. This is raw SQL, because every transaction that ends work runs the query."""
         rows = fetch(f"SELECT id, kinds, schedules, failures, among FROM {LISTENING}", [])
         return [listener for row in rows if (listener := _listener_of(*row))]
 
     def with_next_try(self) -> list[tuple[Endpoint, datetime | None]]:
-        """Return the endpoints, each with the time when its next try is due, or None."""
+        """Return the endpoints, each with the time when its next delivery attempt is due, or None."""
         pending = Delivery.objects.pending().filter(endpoint=OuterRef("pk")).order_by("next_try_at")
         rows: Any = self.annotate(next_try_at=Subquery(pending.values("next_try_at")[:1]))
         rows = rows.defer("kinds", "schedules")
@@ -119,7 +119,9 @@ class Endpoint(models.Model):
     description = models.TextField(blank=True, validators=[MaxLengthValidator(1_000)])
     kinds = models.JSONField("events", default=list, blank=True)
     schedules = models.JSONField(
-        default=list, blank=True, help_text="Ids of schedules. If empty, events of all schedules are sent."
+        default=list,
+        blank=True,
+        help_text="The ids of the schedules whose events are sent. If empty, all events are sent.",
     )
     failures = models.PositiveSmallIntegerField(
         default=3, validators=[MinValueValidator(1), MaxValueValidator(MOST_AMONG)]
@@ -186,7 +188,7 @@ class Endpoint(models.Model):
 
     @sensitive_variables()
     def rotate(self, *, initiator: Initiator, now: datetime, secret: str = "") -> str:
-        """Set a new secret and return it. For a day, deliveries are signed with the old and the new one."""
+        """Set a new secret and return it. For a day, deliveries are signed with the old secret as well."""
         secret = _valid_secret(secret) or new_secret()
         with transaction.atomic():
             keys = keys_to_write_with()
@@ -231,7 +233,7 @@ class Endpoint(models.Model):
             Activity.objects.record("delete", self, initiator=initiator, now=now)
 
     def test(self, *, initiator: Initiator, now: datetime, key: str = "") -> Delivery:
-        """Send a test event and return its delivery. A repeated `key` returns the same delivery again."""
+        """Send a test event and return its delivery. If `key` was used before, return that delivery."""
         delivery_key = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.pk}/{key}") if key else uuid.uuid4()
         with transaction.atomic():
             self._lock_and_refresh()
@@ -247,7 +249,7 @@ class Endpoint(models.Model):
 
     @sensitive_variables()
     def signing(self, now: datetime) -> list[str]:
-        """Return the current secrets, newest first. Raise Undecryptable if this host lacks the key."""
+        """Return the valid secrets, newest first. Raise Undecryptable if this host lacks their key."""
         tokens = [self.token]
         if self.old_token and self.old_token_until is not None and now < self.old_token_until:
             tokens.append(self.old_token)
@@ -258,7 +260,7 @@ class Endpoint(models.Model):
         return [value for value in values if value is not None]
 
     def learn(self, tried: TryResult, *, has_failed: bool, now: datetime) -> None:
-        """Update the endpoint after a try. Disable it if the URL is gone or has been failing for days."""
+        """Update the endpoint after an attempt. Disable it if its URL is gone or has failed for days."""
         mine = Endpoint.objects.enabled().filter(pk=self.pk)
         if tried.is_delivered:
             stale = Q(failed_in_a_row__gt=0) | Q(succeeded_at__lt=now - timedelta(minutes=1))
@@ -283,7 +285,7 @@ class Endpoint(models.Model):
             "url": f"The URL {complaint}." if complaint else "",
             "kinds": _kinds_error(self.kinds),
             "schedules": _schedules_error(self.schedules),
-            "failures": f"Enter at most {self.among}, because only {self.among} executions are counted."
+            "failures": f"Enter at most {self.among}: only the last {self.among} executions are checked."
             if (self.failures or 0) > (self.among or 0)
             else "",
         }
@@ -305,7 +307,7 @@ class Endpoint(models.Model):
 
 
 def _listener_of(pk: int, kinds: Any, schedules: Any, failures: int, among: int) -> Listener | None:
-    """Return a listener, or None for a damaged row, which must not affect the other endpoints."""
+    """Return a listener, or None if the row is damaged, so that other endpoints are not affected."""
     try:
         return Listener(pk, frozenset(_read(kinds)), frozenset(_read(schedules)), failures, among)
     except (TypeError, ValueError):

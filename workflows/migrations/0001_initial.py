@@ -34,7 +34,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("position", models.PositiveIntegerField(default=0)),
-                ("spec", models.JSONField(blank=True, help_text="The schedule of a producer.", null=True)),
+                (
+                    "spec",
+                    models.JSONField(
+                        blank=True,
+                        help_text="The times at which a producer runs. Null for a consumer.",
+                        null=True,
+                    ),
+                ),
                 ("publishes", models.JSONField(blank=True, default=list)),
                 ("timeout_seconds", models.PositiveIntegerField(default=300)),
                 ("code_version", models.CharField(max_length=100)),
@@ -147,7 +154,7 @@ class Migration(migrations.Migration):
                             ("stopped", "Stopped: removed from the code"),
                         ],
                         default="active",
-                        help_text="The status to restore when the workflow is in the code again.",
+                        help_text="The status that the workflow gets when it is added to the code again.",
                         max_length=8,
                     ),
                 ),
@@ -195,7 +202,8 @@ class Migration(migrations.Migration):
                 (
                     "key",
                     models.UUIDField(
-                        help_text="The key of the task, and the idempotency key of the mutation.", unique=True
+                        help_text="The key of the run's task. A new mutation uses the same key as its idempotency key.",
+                        unique=True,
                     ),
                 ),
                 (
@@ -260,13 +268,17 @@ class Migration(migrations.Migration):
                 (
                     "mutation_key",
                     models.UUIDField(
-                        blank=True, help_text="The idempotency key of the mutation that was tried.", null=True
+                        blank=True,
+                        help_text="The idempotency key of the mutation. Null if no mutation was attempted.",
+                        null=True,
                     ),
                 ),
                 (
                     "snapshot",
                     models.JSONField(
-                        blank=True, default=dict, help_text="The last event of each topic when the run began."
+                        blank=True,
+                        default=dict,
+                        help_text="For each topic, its last event and the consumer's cursor when the run began.",
                     ),
                 ),
                 ("prepare_result", models.JSONField(blank=True, null=True)),
@@ -277,7 +289,9 @@ class Migration(migrations.Migration):
                 (
                     "note",
                     models.CharField(
-                        blank=True, help_text="The note of the person who resolved the run.", max_length=1000
+                        blank=True,
+                        help_text="The note that a person left when resolving the run.",
+                        max_length=1000,
                     ),
                 ),
                 ("is_approved", models.BooleanField(default=False)),
@@ -298,7 +312,7 @@ class Migration(migrations.Migration):
                     "settled_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When the run was committed or its next attempt began.",
+                        help_text="When the run was committed, or when the next attempt began.",
                         null=True,
                     ),
                 ),
@@ -358,7 +372,7 @@ class Migration(migrations.Migration):
                     "due_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When to read the topic; empty if there is nothing to read or no room for more.",
+                        help_text="When to read the topic. Empty if nothing is to be read or too many events are pending.",
                         null=True,
                     ),
                 ),
@@ -418,7 +432,9 @@ class Migration(migrations.Migration):
                 (
                     "published_by",
                     models.CharField(
-                        blank=True, help_text="Who published the event, if not a run.", max_length=255
+                        blank=True,
+                        help_text="Who published the event. Empty if a run published it.",
+                        max_length=255,
                     ),
                 ),
                 (

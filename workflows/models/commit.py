@@ -29,7 +29,7 @@ class Commit:
 
 
 def move_handler(run: Run, state: Any, *, now: datetime) -> str:
-    """Store the handler's state, next run and cursors; return a notice if its `wake_at` was changed."""
+    """Store the handler's state, next run and cursors; return a notice if the run's `wake_at` was changed."""
     values: dict[str, Any] = {} if state is None else {"state": clean_json(state)}
     mine, notice = Handler.objects.filter(pk=run.handler_id), ""
     if run.handler.is_producer:
@@ -51,7 +51,7 @@ def move_handler(run: Run, state: Any, *, now: datetime) -> str:
 
 
 def _move_cursors(run: Run) -> None:
-    """Move the consumer's cursors past the events of the snapshot, if the run reserved no events.
+    """Move the consumer's cursors past the events that the run saw, if the run reserved none of them.
 
     Otherwise, rewind the cursors, so that the consumer runs again and sees all pending events.
     """

@@ -71,7 +71,7 @@ def _unstorable(payload: Any) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """The numbers of events that were new, that got a new payload, and that were no longer pending."""
+    """How many events were new, got a new payload, or were unchanged because they were not pending."""
 
     new: int = 0
     updated: int = 0
@@ -83,7 +83,7 @@ class Published:
 
 
 class CountOf(Subquery):
-    """The number of rows of a subquery; a LIMIT in the subquery bounds the cost."""
+    """An expression that counts the rows of a subquery; a LIMIT in the subquery keeps this cheap."""
 
     template = "(SELECT COUNT(*) FROM (%(subquery)s) AS counted)"
     output_field = models.IntegerField()
@@ -91,9 +91,9 @@ class CountOf(Subquery):
 
 class TopicQuerySet(models.QuerySet["Topic"]):
     def with_backlog(self) -> TopicQuerySet:
-        """Add `pending_count`, the number of pending events, and `oldest_at`, the time of the oldest one.
+        """Annotate topics with `pending_count` and with `oldest_at`, the time of the oldest pending event.
 
-        `pending_count` is at most MOST_COUNTED + 1, which stands for any greater number.
+        Counting stops at MOST_COUNTED + 1, so this number means “more than MOST_COUNTED”.
         """
         pending = Event.objects.pending().filter(topic=OuterRef("pk")).order_by("seq")
         return self.annotate(
@@ -114,7 +114,8 @@ class TopicQuerySet(models.QuerySet["Topic"]):
         """Publish all events or none, and return how many were new, updated or unchanged.
 
         Each topic stays locked until the commit, so that events are numbered in the order of commits.
-        `awaken`: further workflows to wake in the same transaction. `by`: whom to record as the publisher.
+        `causes`: the ids of the events that caused these. `awaken`: further workflows to wake in the same
+        transaction. `by`: whom to record as the publisher.
         """
         from .trigger import EventTrigger
 
@@ -293,7 +294,7 @@ class Event(models.Model):
         "workflows.Run", models.SET_NULL, null=True, blank=True, related_name="published", db_index=False
     )
     published_by = models.CharField(
-        max_length=255, blank=True, help_text="Who published the event, if not a run."
+        max_length=255, blank=True, help_text="Who published the event. Empty if a run published it."
     )
     caused_by = models.JSONField(
         default=list, blank=True, help_text="The ids of the events that caused this one."

@@ -73,7 +73,9 @@ class Handler(models.Model):
     title = models.CharField(max_length=200, blank=True)
     kind = models.CharField(max_length=8, choices=Kind.choices)
     position = models.PositiveIntegerField(default=0)
-    spec = models.JSONField(null=True, blank=True, help_text="The schedule of a producer.")
+    spec = models.JSONField(
+        null=True, blank=True, help_text="The times at which a producer runs. Null for a consumer."
+    )
     publishes = models.JSONField(default=list, blank=True)
     timeout_seconds = models.PositiveIntegerField(default=300)
     code_version = models.CharField(max_length=100)
@@ -109,7 +111,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
     def rewind(self) -> int:
         """Let the consumers look at all pending events again.
 
-        The cursor gets a new value each time, so that an active run that peeked before cannot advance it.
+        The cursor gets a new value each time, so that a run that peeked before cannot advance the cursor.
         """
         return self.update(cursor=Least(F("cursor"), NEVER + 1) - 1)
 

@@ -34,10 +34,10 @@ TRIES = ("transient", "reconciled", "crashes", "fixes")
 
 
 class Run(models.Model):
-    """One attempt of one handler. Its phase only goes forward; its status is independent of the phase."""
+    """One attempt of one handler. Its phase only moves forward; its status is independent of the phase."""
 
     class Effect(models.TextChoices):
-        """The outcome of the mutation; empty if none was tried."""
+        """The outcome of the mutation; empty if no mutation was attempted."""
 
         IN_FLIGHT = "in_flight", "Outcome unknown"
         APPLIED = "applied"
@@ -45,7 +45,8 @@ class Run(models.Model):
         SKIPPED = "skipped"
 
     key = models.UUIDField(
-        unique=True, help_text="The key of the task, and the idempotency key of the mutation."
+        unique=True,
+        help_text="The key of the run's task. A new mutation uses the same key as its idempotency key.",
     )
     workflow = models.ForeignKey(Workflow, models.CASCADE, related_name="runs", db_index=False)
     handler = models.ForeignKey(Handler, models.CASCADE, related_name="runs")
@@ -56,10 +57,14 @@ class Run(models.Model):
     )
     effect = models.CharField(max_length=10, choices=Effect.choices, blank=True)
     mutation_key = models.UUIDField(
-        null=True, blank=True, help_text="The idempotency key of the mutation that was tried."
+        null=True,
+        blank=True,
+        help_text="The idempotency key of the mutation. Null if no mutation was attempted.",
     )
     snapshot = models.JSONField(
-        default=dict, blank=True, help_text="The last event of each topic when the run began."
+        default=dict,
+        blank=True,
+        help_text="For each topic, its last event and the consumer's cursor when the run began.",
     )
     prepare_result = models.JSONField(null=True, blank=True)
     mutation_result = models.JSONField(null=True, blank=True)
@@ -67,7 +72,7 @@ class Run(models.Model):
     error = models.TextField(blank=True)
     error_type = models.CharField(max_length=100, blank=True)
     note = models.CharField(
-        max_length=1000, blank=True, help_text="The note of the person who resolved the run."
+        max_length=1000, blank=True, help_text="The note that a person left when resolving the run."
     )
     is_approved = models.BooleanField(default=False)
     transient = models.PositiveIntegerField(default=0)
@@ -81,7 +86,7 @@ class Run(models.Model):
     updated_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
     settled_at = models.DateTimeField(
-        null=True, blank=True, help_text="When the run was committed or its next attempt began."
+        null=True, blank=True, help_text="When the run was committed, or when the next attempt began."
     )
 
     objects = RunQuerySet.as_manager()
@@ -144,7 +149,7 @@ class Run(models.Model):
         return Activity.objects.filter(task_key=self.key, attempt=1).first()
 
     def _line(self) -> dict[str, Any]:
-        """Return the plan line of the run's task. It has no retries, because the run decides what follows."""
+        """Return the plan line of the run's task, without retries, because the run decides what follows."""
         workflow, handler = self.handler.workflow, self.handler
         step = Step(
             name=f"{workflow.title}: {handler}"[:200],
@@ -183,7 +188,7 @@ class Run(models.Model):
             setattr(self, name, value)
 
     def reach_prepared(self, prepared: Prepared, *, now: datetime) -> bool:
-        """Store what was prepared and reserve its events; return False if one of them is not pending."""
+        """Store what was prepared and reserve the chosen events; return False if one is not pending."""
         ids = [each.id for each in prepared.reserve]
         topics = [int(pk) for pk in self.snapshot]
         with transaction.atomic():
@@ -207,7 +212,7 @@ class Run(models.Model):
         return True
 
     def reach_mutating(self, *, now: datetime) -> None:
-        """Record that the mutation begins, and its key, before it is made, so that a crash leaves a trace."""
+        """Record the mutation and its key before the mutation is made, so that a crash leaves a trace."""
         key = self.mutation_key or self.key
         self.reach(Phase.MUTATING, now=now, effect=Run.Effect.IN_FLIGHT, mutation_key=key)
 
@@ -263,7 +268,7 @@ class Run(models.Model):
         return True
 
     def _has_new_code(self) -> bool:
-        """Return whether new code was deployed since the run began."""
+        """Return whether new code was deployed since the run was created."""
         deployed = Handler.objects.deployed().filter(pk=self.handler_id)
         return deployed.exclude(code_version=self.code_version).exists()
 
@@ -283,7 +288,7 @@ class Run(models.Model):
     def crash(self, why: str, *, now: datetime) -> bool:
         """Stop a run that no worker is performing; return False if the run is no longer active.
 
-        The reset rules (see `failures.following`) say where its next attempt begins.
+        The reset rules (see `failures.following`) say where the run's next attempt begins.
         """
         end = failures.stop(Status.CRASHED, self.tries, can_reconcile=False, now=now)
         if end.status == Status.FAILED_INTERNAL:
@@ -327,7 +332,7 @@ class Run(models.Model):
             self._release_events(now)
 
     def _release_events(self, now: datetime) -> None:
-        """Make the run's reserved events pending again, and let other consumers of their topics see them."""
+        """Make the run's reserved events pending again, and let new consumers of their topics see them."""
         topics = set(self.reserved.filter(status=Event.Status.RESERVED).values_list("topic", flat=True))
         if not topics:
             return
@@ -363,7 +368,9 @@ class Run(models.Model):
                 raise self._not_resolvable()
             Activity.objects.record("reject", self, initiator=initiator, now=now, message=note)
             if not self.workflow.pause(f"Rejected: {note}".strip(), initiator=initiator, now=now):
-                raise Refused(f"“{self.workflow}” is not active. Resume it before you reject run {self.pk}.")
+                raise Refused(
+                    f"“{self.workflow}” is not active. Resume the workflow before you reject run {self.pk}."
+                )
 
     def retry(self, note: str, *, initiator: Initiator, now: datetime) -> None:
         """Resolve the run by beginning its next attempt now."""
@@ -372,13 +379,15 @@ class Run(models.Model):
     def reconcile(
         self, happened: bool, note: str, *, result: Any = None, initiator: Initiator, now: datetime
     ) -> None:
-        """Record a person's answer to the question whether the mutation happened."""
+        """Record whether the mutation happened, as a person found out."""
         values: dict[str, Any] = {"effect": Run.Effect.APPLIED if happened else Run.Effect.FAILED}
         if happened:
             values["mutation_result"] = clean_json(result)
         operation = "happened" if happened else "did_not_happen"
         if self.effect != Run.Effect.IN_FLIGHT:
-            raise Refused(f"Run {self.pk} has no mutation whose outcome is unknown.")
+            raise Refused(
+                f"Run {self.pk} has no mutation whose outcome is unknown, so there is nothing to decide."
+            )
         self._resolve(operation, note, values, STUCK, initiator, now)
 
     def skip(self, note: str, *, initiator: Initiator, now: datetime) -> None:
@@ -392,7 +401,8 @@ class Run(models.Model):
 
     def _not_resolvable(self) -> Refused:
         return Refused(
-            f"Run {self.pk} was already resolved, or needs another decision. Reload and try again."
+            f"Run {self.pk} has changed: it was already resolved, or needs a different decision. "
+            "Reload and try again."
         )
 
     @property
@@ -453,7 +463,7 @@ STUCK = (
 
 
 def _as_text(wake_at: object) -> object:
-    """Return `wake_at` as a string to store, or None. An invalid value is kept for the notice about it."""
+    """Return `wake_at` as a string to store, or None. An invalid value is kept for a notice about it."""
     if isinstance(wake_at, datetime):
         return wake_at.isoformat()
     return wake_at if wake_at is None or isinstance(wake_at, str) else repr(wake_at)

@@ -22,7 +22,7 @@ SYSTEM = Initiator.system("workflows")
 
 class RunQuerySet(models.QuerySet["Run"]):
     def active(self) -> RunQuerySet:
-        """Filter to active runs by the index of open runs, because there may be millions of settled runs."""
+        """Filter to active runs, using the index of open runs, as there may be millions of other runs."""
         return self.open().filter(status=Status.ACTIVE)
 
     def open(self) -> RunQuerySet:
@@ -37,7 +37,7 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.stuck().filter(due_at=None)
 
     def begin(self, handler: Handler, *, now: datetime) -> Run:
-        """Add and return a first attempt of the handler. The caller holds the workflow's lock."""
+        """Add and return a run of the handler that is not a retry. The caller holds the workflow's lock."""
         return self.add(self.model(handler=handler, phase=Phase.PREPARING), now=now)
 
     def add(self, run: Run, *, now: datetime) -> Run:

@@ -33,9 +33,9 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
-        """Create and delete triggers so that an open schedule has one for each of its topics.
+        """Create and delete triggers so that an open schedule has one trigger for each of its topics.
 
-        A new trigger begins with the next event. A closed schedule keeps no triggers.
+        A new trigger begins with the next event of its topic. A closed schedule keeps no triggers.
         """
         own = self.filter(schedule=schedule)
         wanted = [] if schedule.status == Schedule.Status.CLOSED else schedule.topics
@@ -50,9 +50,9 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         own.behind().update(due_at=now)
 
     def hold(self, topics: Collection[Topic]) -> list[EventTrigger]:
-        """Lock and return the triggers of locked topics.
+        """Lock and return the triggers of topics that are already locked.
 
-        This happens before any event is written, so that `settle` waits for the new events.
+        This is called before any event is written, so that `settle` waits for the new events.
         """
         return list(self.filter(topic__in=topics).lock())
 
@@ -70,7 +70,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         transaction.on_commit(lambda: start_soon(schedules), robust=True)
 
     def settle(self, schedule_id: int, *, now: datetime) -> None:
-        """Turn new events into occurrences of the schedule, as far as there is room.
+        """Turn new events into occurrences of the schedule, as many as its buffer has room for.
 
         The invoker then decides which occurrences start.
         """
@@ -87,14 +87,17 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
             try:
                 self.settle(schedule_id, now=now)
             except AWAY as error:
-                logger.info("the next tick settles the events of schedule %s: %s", schedule_id, error)
+                logger.info("the next tick reads the events of schedule %s: %s", schedule_id, error)
             except Exception:
-                logger.exception("could not settle the events of schedule %s", schedule_id)
+                logger.exception("could not read the events of schedule %s", schedule_id)
         if ids:
             invoke_soon(ids, now=now)
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """Make waiting triggers due if at most half of their schedule's share of events is pending."""
+        """Make triggers due again that waited because their schedules had too many pending events.
+
+        A trigger waits until at most half of the events that a schedule may have pending are left.
+        """
         waits = self.filter(schedule__in=schedule_ids, due_at=None).behind()
         waiting = dict(waits.values_list("pk", "schedule_id"))
         if not waiting:
@@ -117,13 +120,13 @@ def start_soon(schedule_ids: Sequence[int]) -> None:
             EventTrigger.objects.settle(schedule_id, now=clock.now())
         except AWAY as error:
             logger.warning(
-                "could not settle the events of schedule %s now, the scheduler will: %s", schedule_id, error
+                "could not read the events of schedule %s now; the scheduler will: %s", schedule_id, error
             )
     invoke_soon(schedule_ids, now=clock.now())
 
 
 def share() -> int:
-    """Return how many events of a schedule may be pending; the rest of the buffer is for its times."""
+    """Return how many of a schedule's pending occurrences may come from events instead of its times."""
     return max(int(settings.JIM_BUFFER_LIMIT) // 2, 1)
 
 
@@ -136,7 +139,7 @@ class EventTrigger(models.Model):
     due_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="When to read the topic; empty if there is nothing to read or no room for more.",
+        help_text="When to read the topic. Empty if nothing is to be read or too many events are pending.",
     )
 
     objects = EventTriggerQuerySet.as_manager()

@@ -88,7 +88,7 @@ def start_soon(ids: Collection[int]) -> None:
         try:
             Workflow(pk=pk).start(clock.now())
         except AWAY as error:
-            logger.warning("could not start workflow %s now, the scheduler will: %s", pk, error)
+            logger.warning("could not start workflow %s now; the scheduler will: %s", pk, error)
 
 
 class Workflow(models.Model):
@@ -109,7 +109,7 @@ class Workflow(models.Model):
         max_length=8,
         choices=Status.choices,
         default=Status.ACTIVE,
-        help_text="The status to restore when the workflow is in the code again.",
+        help_text="The status that the workflow gets when it is added to the code again.",
     )
     due_at = models.DateTimeField(null=True, blank=True, help_text="When to check whether a run can start.")
     created_at = models.DateTimeField()
@@ -197,7 +197,7 @@ class Workflow(models.Model):
             way_out = "Resume it" if self.status == self.Status.PAUSED else "Deploy its code again"
             raise Refused(f"“{self}” is {self.status}. {way_out} first.")
         if open_run is not None and open_run.is_active:
-            raise Refused(f"“{self}” is running. Wait until {open_run.handler.name} has ended.")
+            raise Refused(f"“{self}” is running. Wait until its handler {open_run.handler.name} has ended.")
         if open_run is not None:
             raise Refused(f"“{self}” cannot run until run {open_run.pk} is resolved: {open_run.error}")
 
@@ -223,7 +223,7 @@ class Workflow(models.Model):
         return bool(stopped)
 
     def return_to_code(self) -> bool:
-        """Restore a workflow that is in the code again; return False if it was not stopped."""
+        """Restore the status of a workflow that is in the code again; return False if it was not stopped."""
         stopped = Workflow.objects.filter(pk=self.pk, status=self.Status.STOPPED)
         return bool(stopped.update(status=F("returns_as")))
 

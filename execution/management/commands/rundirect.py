@@ -21,27 +21,34 @@ FAILED, WRONG, BUSY, INTERRUPTED = 1, 2, 3, 130
 
 class Command(BaseCommand):
     help = (
-        "Run one step in the next free seat of its pool, ahead of all queued tasks. Ctrl-C stops the step. "
-        "Exit codes: 0 succeeded, 1 failed, 2 the step is invalid, 3 no seat was free in time."
+        "Run one step ahead of the queued tasks, as soon as its pool has a free seat (room for one more "
+        "task). Ctrl-C stops the step. Exit codes: 0 succeeded, 1 failed, 2 invalid step, 3 no free seat in "
+        "time, 130 interrupted."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("step_type", metavar="TYPE", help="the step type, such as python or executable")
-        parser.add_argument("config", type=config, metavar="CONFIG", help="its settings, as a JSON object")
-        parser.add_argument("--name", default="direct request", help="the name of the step in records")
+        parser.add_argument(
+            "config", type=config, metavar="CONFIG", help="the settings of the step, as a JSON object"
+        )
+        parser.add_argument(
+            "--name", default="direct request", help="the name under which the step is recorded"
+        )
         parser.add_argument(
             "--pool",
             default="default",
-            help="the pool whose next free seat the step takes (default: default)",
+            help="the pool in which the step runs (default: default)",
         )
         parser.add_argument(
             "--wait",
             type=seconds,
             default=direct.WAIT_SECONDS,
             metavar="SECONDS",
-            help=f"how long to wait for a seat (default {direct.WAIT_SECONDS:g})",
+            help=f"how many seconds to wait for a free seat (default {direct.WAIT_SECONDS:g})",
         )
-        parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long the step may run")
+        parser.add_argument(
+            "--timeout", type=seconds, metavar="SECONDS", help="how many seconds the step may run"
+        )
         parser.add_argument("--json", action="store_true", help="print the outcome as a JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -59,7 +66,7 @@ class Command(BaseCommand):
         except (direct.Busy, direct.TimedOut) as error:
             raise CommandError(f"The step was not run: {error}.", returncode=BUSY) from None
         except direct.Lost as error:
-            raise CommandError(f"The step was lost: {error}.", returncode=FAILED) from None
+            raise CommandError(f"The direct request failed: {error}.", returncode=FAILED) from None
         except KeyboardInterrupt:
             raise CommandError("The step was interrupted.", returncode=INTERRUPTED) from None
         if options["json"]:

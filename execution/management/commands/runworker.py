@@ -32,13 +32,21 @@ class Command(BaseCommand):
             type=seats,
             default=cores,
             metavar="N",
-            help=f"child processes for python steps (default {cores})",
+            help=f"number of child processes for python steps (default {cores})",
         )
         parser.add_argument(
-            "--threads", type=seats, default=8, metavar="M", help="threads for all other steps (default 8)"
+            "--threads",
+            type=seats,
+            default=8,
+            metavar="M",
+            help="number of threads for all other steps (default 8)",
         )
         parser.add_argument(
-            "--pools", type=pools, default=(), metavar="A,B", help="serve only these pools (default all)"
+            "--pools",
+            type=pools,
+            default=(),
+            metavar="A,B",
+            help="serve only these pools (default: all pools)",
         )
         parser.add_argument(
             "--until-idle", action="store_true", help="stop as soon as no task is ready or running"
@@ -58,7 +66,7 @@ class Command(BaseCommand):
 
 
 def log_stray_messages() -> None:
-    """Log warnings and errors that Python would otherwise write to stderr, because the log hides secrets."""
+    """Log what Python would otherwise write to stderr, because only the log hides secrets."""
     logging.captureWarnings(True)
     threading.excepthook = log_end_of_thread
     sys.unraisablehook = log_unraisable

@@ -18,16 +18,18 @@ RELATED_SHOWN = 100
 
 class Command(JimCommand):
     help = (
-        "Show an activity: one attempt of a step or job, or one administrative change. With --follow, show "
-        "the output of the activity, its retries and its steps until it ends, and exit with a code for the "
-        "outcome."
+        "Show an activity: the record of an execution, of one attempt of a step or job, or of an "
+        "administrative change. With --follow, show the output live until the activity and its retries have "
+        "ended, and exit with a code for the outcome."
     )
     exit_codes = {FAILED: "failed", CANCELLED: "cancelled", INTERRUPTED: "interrupted"}
 
     def ask(self, parser: CommandParser) -> None:
         parser.add_argument("activity", metavar="ID", help="number of the activity, or id of a job or step")
         parser.add_argument(
-            "--follow", action="store_true", help="show the output live until the activity ends"
+            "--follow",
+            action="store_true",
+            help="show the output live until the activity and its retries have ended",
         )
         parser.add_argument("--items", action="store_true", help="also list the items, failed ones first")
         at_most(parser, 20)

@@ -16,22 +16,27 @@ TIMES_SHOWN = 10
 
 class Command(JimCommand):
     help = (
-        "Run a schedule for a past range, with its current definition. Regular runs that are due start "
-        "before the runs of a backfill."
+        "Run a schedule for its scheduled times in a past range, with its current definition. Other runs "
+        "that are due start before the runs of a backfill."
     )
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
         for name, dest, meaning in (
-            ("--from", "start", "first time, in the schedule's time zone: 2026-11-01 or 2026-11-01T09:00"),
-            ("--to", "end", "last time; a date includes the whole day, up to now"),
+            (
+                "--from",
+                "start",
+                "start of the range, in the schedule's time zone: 2026-11-01 or 2026-11-01T09:00",
+            ),
+            ("--to", "end", "end of the range; a date includes the whole day, up to now"),
         ):
             parser.add_argument(name, dest=dest, required=True, metavar="TIME", help=meaning)
         parser.add_argument(
             "--which",
             choices=Backfill.Which.values,
             default=USUAL_WHICH,
-            help="all times, times without an execution (default), or times whose last execution failed",
+            help="all: every scheduled time; missing (default): times without an execution; failed: times "
+            "whose last execution failed",
         )
         overlap(parser, f"{USUAL_OVERLAP}, one after the other")
         parser.add_argument(
@@ -53,16 +58,16 @@ class Command(JimCommand):
         self.tell(_facts(schedule, survey, made), lambda: self._show(schedule, survey, made))
 
     def _show(self, schedule: Schedule, survey: Survey, made: Backfill | None) -> None:
-        times = counted(survey.chosen, "time")
+        runs = counted(survey.chosen, "run")
         if made is not None:
-            self.say(f"Backfill {made.pk} of “{schedule}” was created with {times}.")
+            self.say(f"Created backfill {made.pk} of “{schedule}”: {runs}.")
             return
         if not survey.total:
-            self.say(f"Dry run: “{schedule}” has no times in this range.")
+            self.say(f"Dry run: “{schedule}” has no scheduled times in this range.")
         elif not survey.chosen:
-            self.say(f"Dry run: none of {counted(survey.total, 'time')} of “{schedule}” would be started.")
+            self.say(f"Dry run: no runs of “{schedule}” would start.")
         else:
-            self.say(f"Dry run: {times} of “{schedule}” would be started.")
+            self.say(f"Dry run: {runs} of “{schedule}” would start.")
         for at in survey.times:
             self.say(f"  {on_clock(at, schedule.zone)} {schedule.zone.key}")
         if survey.last and survey.last not in survey.times:

@@ -22,7 +22,7 @@ class Command(JimCommand):
     def ask(self, parser: CommandParser) -> None:
         parser.add_argument("ids", nargs="*", metavar="ID", help="number of an execution or id of a job")
         parser.add_argument(
-            "--schedule", default="", metavar="NAME", help="all running executions of this schedule"
+            "--schedule", default="", metavar="NAME", help="cancel all running executions of this schedule"
         )
         parser.add_argument("--reason", default="", help="reason, shown with the execution")
         parser.add_argument(
@@ -41,7 +41,7 @@ class Command(JimCommand):
 
     def _targets(self, options: dict[str, Any]) -> Sequence[Execution | Job]:
         if bool(options["ids"]) == bool(options["schedule"]):
-            raise Refused("Give the ids of executions and jobs, or one schedule with --schedule.")
+            raise Refused("Give the ids of executions or jobs, or use --schedule NAME, but not both.")
         if options["schedule"]:
             schedule = Schedule.objects.called(options["schedule"])
             running = list(Execution.objects.in_progress().filter(schedule=schedule).order_by("pk"))

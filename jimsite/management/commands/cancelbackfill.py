@@ -14,7 +14,7 @@ BACKFILLS = Target("ID", "number of the backfill, as shown by â€œdescribe NAMEâ€
 
 class Command(OperatingCommand):
     help = (
-        "Cancel backfills: no more of their runs start, and running executions continue. A cancelled "
+        "Cancel backfills: their remaining runs do not start, but running executions continue. A cancelled "
         "backfill cannot be resumed."
     )
 

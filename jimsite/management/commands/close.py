@@ -14,8 +14,8 @@ SCHEDULES = Target("NAME", "names or ids of schedules", Schedule.objects.called)
 
 class Command(OperatingCommand):
     help = (
-        "Close schedules permanently. Pending times are cancelled, running executions continue, the history "
-        "stays, and the names can be used again."
+        "Close schedules permanently. Waiting runs are cancelled, running executions continue, the history "
+        "is kept, and the names can be used again."
     )
 
     def ask(self, parser: CommandParser) -> None:

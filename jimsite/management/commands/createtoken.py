@@ -18,7 +18,7 @@ from schedules.placeholders import hint
 class Command(JimCommand):
     help = (
         "Create an API token for a user and print it to standard output. The token cannot be shown again. "
-        "A token never allows more than its user is allowed to do."
+        "A token never has more permissions than its user."
     )
 
     def ask(self, parser: CommandParser) -> None:
@@ -29,7 +29,7 @@ class Command(JimCommand):
             type=scopes,
             default=["view"],
             metavar="A,B",
-            help=f"one or more of {', '.join(SCOPES)} (default: view)",
+            help=f"scopes, separated by commas: {', '.join(SCOPES)} (default: view)",
         )
         parser.add_argument(
             "--expires",
@@ -75,7 +75,7 @@ def _user(name: str) -> Any:
             f"User “{name}” does not exist; {hint(name, list(known[:1_000]), 'createsuperuser creates one')}"
         )
     if not user.is_active:
-        raise Refused(f"User “{name}” is not active.")
+        raise Refused(f"User “{name}” is not active. Choose an active user.")
     return user
 
 

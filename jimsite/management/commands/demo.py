@@ -13,6 +13,7 @@ from jimsite.workflows import inbox
 from operations.initiator import Initiator
 from schedules.management.usable_database import require_migrated
 from schedules.models import Schedule, SharedCalendar, TaskTemplate
+from schedules.spec.wording import counted
 
 BY = Initiator.system("demo")
 FILES = {
@@ -26,8 +27,8 @@ FILES = {
 
 class Command(BaseCommand):
     help = (
-        "Create the example schedules that do not exist yet, start the nightly one, and put files into the "
-        "inbox of the example workflow “Inbox files”."
+        "Create the example schedules that do not exist yet, and input files for the example workflow “Inbox "
+        "files”. If “Nightly HR Sync” is among the new schedules, it runs at once."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,8 +42,8 @@ class Command(BaseCommand):
         self.stdout.write(f"Created: {names}." if created else "All example schedules exist already.")
         if files := put_files():
             self.stdout.write(
-                f"Put {files} files into {inbox()}, where the example workflow combines them. Restart the "
-                "scheduler and the workers to load the workflow."
+                f"Created {counted(files, 'file')} in {inbox()}, where the example workflow finds them. "
+                "Restart the scheduler and the workers to load the workflow."
             )
 
 

@@ -13,7 +13,7 @@ from text.words import span
 
 
 class Command(JimCommand):
-    help = "Show a schedule: its state, last executions, next times and counters."
+    help = "Show a schedule: its state, last executions, next runs and counters."
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
@@ -35,7 +35,7 @@ class Command(JimCommand):
             self.console.print()
             self.columns(
                 {
-                    f"Next times ({told.time_zone})": [
+                    f"Next runs ({told.time_zone})": [
                         on_clock(row.at, schedule.zone) for row in told.upcoming
                     ],
                     "From now": [when(row.at, now=self.now) for row in told.upcoming],

@@ -17,7 +17,7 @@ CODES = {"warning": 1, "error": 2}
 class Command(JimCommand):
     help = (
         "Check this installation: database, clocks, migrations, scheduler, workers, stuck work, workflows, "
-        "webhooks, configuration. Each finding says what to do. Nothing is changed."
+        "webhooks, configuration. Each problem is shown with a remedy. The command changes nothing."
     )
     exit_codes = {0: "no problems", 1: "warnings", 2: "errors"}
     requires_system_checks = []

@@ -17,16 +17,16 @@ def event_called(text: str) -> Event:
     slug, slash, message_id = text.strip().partition("/")
     topic = topic_called(slug)
     if not slash:
-        raise Refused(f"Name an event by its topic and message id: {topic.slug}/MESSAGE_ID.")
+        raise Refused(f"Give the topic and the message id of the event: {topic.slug}/MESSAGE_ID.")
     found = topic.events.filter(message_id=clean_text(message_id)).first()
     if found is None:
-        way_out = f"Use “event list {topic.slug}” to list its events"
+        way_out = f"Use “event list {topic.slug}” to list the events"
         raise Refused(f"Event “{message_id}” was not found in topic {topic.slug}. {way_out}.")
     return found
 
 
 class Command(VerbsCommand):
-    help = "List and skip the events of a topic; “publish” publishes one."
+    help = "List and skip the events of a topic. To publish an event, use “publish”."
 
     def verbs(self) -> Iterator[Verb]:
         yield Verb("list", "List the events of a topic, oldest first.", self.list_all, _ask)

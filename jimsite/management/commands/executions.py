@@ -31,7 +31,7 @@ class Command(JimCommand):
             "--within",
             type=length,
             metavar="DURATION",
-            help="only executions started within this time: 12h, 7d",
+            help="only executions that started at most this long ago: 12h, 7d",
         )
         at_most(parser, 20)
 

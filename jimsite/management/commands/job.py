@@ -30,16 +30,21 @@ GROUP = ("name", "steps", "mode", "on_failure", "timeout_seconds")
 
 class Command(VerbsCommand, FollowingCommand):
     help = (
-        "Queue jobs without a schedule: one, several at once, or a group of steps. “queue” lists what is "
-        "waiting; “cancel” and “retry” take a job's id."
+        "Queue work that does not belong to a schedule: one job, several jobs, or a group of steps. Use "
+        "“queue” to list waiting jobs, and “cancel” or “retry” with the id of a job."
     )
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("run", "Queue one job by its step type or from a template.", self.queue_one, _ask_job)
-        yield Verb("batch", "Queue several jobs from a file, all or nothing.", self.queue_batch, _ask_jobs)
+        yield Verb("run", "Queue one job of a step type, or from a template.", self.queue_one, _ask_job)
+        yield Verb(
+            "batch",
+            "Queue several jobs from a file. If one is invalid, none is queued.",
+            self.queue_batch,
+            _ask_jobs,
+        )
         yield Verb(
             "group",
-            "Start a group of steps from a file: in order, in parallel, or by their indexes.",
+            "Start a group of steps from a file: one by one, in parallel, or in the order of their indexes.",
             self.start_group,
             self._ask_group,
         )
@@ -85,9 +90,11 @@ def _ask_job(parser: CommandParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("step_type", nargs="?", metavar="TYPE", help="step type, such as http or python")
     what.add_argument(
-        "--template", metavar="TEMPLATE", help="template that has the settings that are not given"
+        "--template", metavar="TEMPLATE", help="template for the settings that are not given here"
     )
-    parser.add_argument("--config", metavar="JSON", help="settings of the step type; - reads standard input")
+    parser.add_argument(
+        "--config", metavar="JSON", help="settings of the step type, as JSON; - reads standard input"
+    )
     parser.add_argument("--name", metavar="TEXT", help="name of the job (default: its type or template)")
     parser.add_argument("--pool", metavar="POOL", help="pool to queue the job in (default: default)")
     parser.add_argument("--priority", type=int, metavar="N", help="higher priorities run first (default: 0)")
@@ -97,7 +104,7 @@ def _ask_job(parser: CommandParser) -> None:
         dest="timeout_seconds",
         type=_seconds,
         metavar="DURATION",
-        help="longest run time, such as 90s or 15m",
+        help="longest run time of each attempt, such as 90s or 15m",
     )
     parser.add_argument(
         "--at", dest="available_at", metavar="TIME", help="earliest start, in UTC: 2026-12-01T09:00"
@@ -163,9 +170,9 @@ def _jobs(data: Any, file: str) -> Sequence[Any]:
 
 
 def _timed(job: Any, number: int) -> Any:
-    """Return the job with its time parsed and its name added.
+    """Return the job with its time parsed, and with its step type as the name if it has none.
 
-    Values that are not jobs are returned unchanged, because the models refuse them.
+    A value that is not an object is returned unchanged: the models refuse it with a clear message.
     """
     if not isinstance(job, Mapping):
         return job
@@ -177,9 +184,9 @@ def _timed(job: Any, number: int) -> Any:
 def _group(data: Any, file: str) -> dict[str, Any]:
     name = given_files.name_of(file)
     if not isinstance(data, Mapping):
-        raise Refused(f"{name}: expected a group with the fields {', '.join(GROUP)}.")
+        raise Refused(f"{name}: expected an object with the fields {', '.join(GROUP)}.")
     if unknown := [each for each in data if each not in GROUP]:
-        raise Refused(f"{name}: unknown field “{unknown[0]}”; a group has: {', '.join(GROUP)}.")
+        raise Refused(f"{name}: unknown field “{unknown[0]}”; a group can have: {', '.join(GROUP)}.")
     return {"name": "", "steps": [], **data}
 
 

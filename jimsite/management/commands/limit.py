@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from database import clock
 from execution.models import Limit
 from execution.queue.occupancy import Occupancy, Used
-from jimsite.arguments import called
+from jimsite.arguments import called, tasks
 from jimsite.verbs import Target, Verb, VerbsCommand
 
 LIMITS = Target(
@@ -17,14 +17,16 @@ LIMITS = Target(
     "such as global, pool:default or type:sql",
     partial(called, Limit.objects.all(), by="key", kind="limit", none_yet="“limit set” creates one"),
 )
-NONE_YET = "No limits yet: queued tasks start as soon as a worker has a free seat."
+NONE_YET = "No limits yet: queued tasks start as soon as a worker is free."
 
 
 class Command(VerbsCommand):
     help = "List, set and delete limits: how many tasks with the same key can run at once on all workers."
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("list", "List the limits with their running and waiting tasks.", self.list_all)
+        yield Verb(
+            "list", "List the limits, with the number of running and waiting tasks of each.", self.list_all
+        )
         yield Verb(
             "set",
             "Create or change a limit: how many tasks with this key can run at once. Running tasks continue.",
@@ -55,12 +57,12 @@ class Command(VerbsCommand):
             options["key"], options["size"], initiator=self.by, now=self.now, note=options["note"]
         )
         facts = {"key": limit.key, "size": limit.size, "note": limit.note}
-        self.tell(facts, lambda: self.say(f"“{limit}” is limited to {limit.size}."))
+        self.tell(facts, lambda: self.say(f"“{limit}” is limited to {tasks(limit.size)} at once."))
 
 
 def _ask_size(parser: CommandParser) -> None:
     parser.add_argument("key", metavar=LIMITS.metavar, help=LIMITS.help)
-    parser.add_argument("size", metavar="SIZE", help="largest number of running tasks; 0: none may start")
+    parser.add_argument("size", metavar="SIZE", help="how many tasks can run at once; if 0, none can start")
     parser.add_argument("--note", metavar="TEXT", help="reason; if not given, the stored note is kept")
 
 

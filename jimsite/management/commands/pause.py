@@ -11,9 +11,9 @@ from schedules.models import Refused, Schedule
 
 class Command(JimCommand):
     help = (
-        "Pause schedules: their times are still recorded but do not start. Running executions continue, and "
-        "manual runs can be started. With --tag and --all, schedules that are already paused keep their own "
-        "pause."
+        "Pause schedules: scheduled times are still recorded, but no automatic runs start. Running "
+        "executions continue, and manual runs can be started. --tag and --all do not change schedules that "
+        "are already paused."
     )
 
     def ask(self, parser: CommandParser) -> None:
@@ -64,11 +64,12 @@ class Command(JimCommand):
     def _pause_all(self, options: dict[str, Any]) -> None:
         if options["until"] or options["length"]:
             raise Refused(
-                "--all cannot be combined with --until or --for: only “resume --all” ends such a pause."
+                "--all cannot be combined with --until or --for: use “resume --all” to end a pause of all "
+                "schedules."
             )
         left = Schedule.objects.filter(status=Schedule.Status.PAUSED).count()
         count = Schedule.objects.pause_all(initiator=self.by, now=self.now, note=options["note"])
-        told = f"Paused: {count:,}. Already paused and not changed: {left:,}."
+        told = f"Schedules paused: {count:,}. Already paused and not changed: {left:,}."
         self.tell({"paused_together": count, "left": left}, lambda: self.say(told))
 
 

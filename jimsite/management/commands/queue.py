@@ -19,7 +19,7 @@ IN_TURN = {"processing": 0, "queued": 1, "waiting": 2}
 
 
 class Command(JimCommand):
-    help = "List running and waiting tasks in the order of the queue, and what each one waits for."
+    help = "List running and waiting tasks in the order of the queue, with the reason why each one waits."
 
     def ask(self, parser: CommandParser) -> None:
         parser.add_argument("--pool", default="", help="only tasks of this pool")

@@ -10,18 +10,18 @@ from schedules.models import Refused
 
 
 def held_in(pool: str) -> Reservation:
-    """Find the live reservation of a pool, which has at most one."""
+    """Find the current reservation of a pool; a pool has at most one."""
     found = Reservation.objects.live().filter(pool=pool.strip()).first()
     if found is None:
         raise Refused(
-            f"No direct request holds a seat of pool “{pool}”. Use “reservation list” to list the "
-            "reservations."
+            f"No direct request holds or waits for a seat of pool “{pool}”. Use “reservation list” to list "
+            "the reservations."
         )
     return found
 
 
 class Command(VerbsCommand):
-    help = "List and release reservations: seats of pools that are held for direct requests."
+    help = "List and release reservations: seats of pools that direct requests use or wait for."
 
     def verbs(self) -> Iterator[Verb]:
         yield Verb("list", "List the seats that direct requests wait for or hold.", self.list_all)

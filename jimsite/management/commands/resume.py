@@ -12,15 +12,15 @@ from schedules.models import Refused, Schedule
 
 class Command(JimCommand):
     help = (
-        "Resume paused schedules. The catch-up window and the overlap policy decide which of the times that "
-        "passed during the pause are started; --discard starts none of them. --tag and --all end only pauses "
-        "that began with the same option."
+        "Resume paused schedules. Runs that came due during the pause start if the catch-up window and the "
+        "overlap policy allow it; with --discard, they are skipped. --tag and --all resume only schedules "
+        "that were paused with the same option."
     )
 
     def ask(self, parser: CommandParser) -> None:
         named_schedules(parser, every="all schedules that “pause --all” paused")
         parser.add_argument(
-            "--discard", action="store_true", help="record times that passed during the pause as skipped"
+            "--discard", action="store_true", help="skip the runs that came due during the pause"
         )
 
     def run(self, options: dict[str, Any]) -> None:
@@ -55,11 +55,13 @@ class Command(JimCommand):
     def _resume_all(self, how: dict[str, Any]) -> None:
         count = Schedule.objects.resume_all(**how)
         left = Schedule.objects.filter(status=Schedule.Status.PAUSED).count()
-        told = f"Resumed: {count:,}. Still paused by name, by tag or after failures: {left:,}."
+        told = (
+            f"Schedules resumed: {count:,}. Still paused, because “pause --all” did not pause them: {left:,}."
+        )
         self.tell({"resumed_together": count, "left": left}, lambda: self.say(told))
 
 
 def _left(schedule: Schedule, tags: list[str]) -> str:
     asked = " ".join(f"--tag {shlex.quote(tag)}" for tag in tags)
     way = f"resume {shlex.quote(schedule.name)}"
-    return f"“{schedule}” stays paused: it was not paused with {asked}. To resume it: {way}"
+    return f"“{schedule}” stays paused: it was not paused with {asked}. To resume it, use “{way}”."

@@ -12,8 +12,8 @@ from schedules.models import Refused
 
 class Command(FollowingCommand):
     help = (
-        "Retry an execution for the same time: steps that succeeded are kept, the others run again. Or retry "
-        "a job that failed or was cancelled."
+        "Retry an execution for the same scheduled time: steps that succeeded are reused, except for "
+        "steps that always run; the other steps run again. Or retry a job that failed or was cancelled."
     )
 
     def ask(self, parser: CommandParser) -> None:

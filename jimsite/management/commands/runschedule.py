@@ -24,7 +24,7 @@ class Command(FollowingCommand):
             "--at",
             default="",
             metavar="TIME",
-            help="nominal time, in the schedule's time zone: 2026-12-01T09:00",
+            help="nominal time of the run, in the schedule's time zone: 2026-12-01T09:00 (default: now)",
         )
         overlap(parser, "the policy of the schedule")
         parser.add_argument(
@@ -40,7 +40,7 @@ class Command(FollowingCommand):
                 schedule, initiator=self.by, now=now, at=at, key=options["key"], overlap=options["overlap"]
             )
         except manual_runs.Overlapping as overlapping:
-            hint = "Wait until it ends, or choose a policy with --overlap."
+            hint = "Wait until the execution ends, or choose another overlap policy with --overlap."
             raise CommandError(f"{overlapping} {hint}", returncode=NOT_NOW) from None
         execution = Execution.objects.filter(occurrence=occurrence).first()
         if options["wait"]:
@@ -60,6 +60,6 @@ class Command(FollowingCommand):
             "status": occurrence.status,
             "execution": execution.pk if execution else None,
         }
-        waits = f"“{schedule}” waits for a running execution to end (occurrence {occurrence.pk})."
+        waits = f"The run of “{schedule}” waits for a running execution to end (occurrence {occurrence.pk})."
         started = f"Started “{schedule}”: execution {execution.pk}." if execution else waits
         self.tell(facts, lambda: self.say(started))

@@ -36,7 +36,7 @@ class Command(JimCommand):
             "--tag",
             action="append",
             default=[],
-            help="only schedules with this tag; repeat to require several tags",
+            help="only schedules with this tag; can be repeated to require several tags",
         )
         parser.add_argument(
             "--outcome", choices=OUTCOMES, help="only schedules whose last execution ended like this"

@@ -15,7 +15,10 @@ class Command(JimCommand):
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)
         parser.add_argument(
-            "--undo", default="", metavar="TIME", help="do not skip the run at this time: 2026-12-01T09:00"
+            "--undo",
+            default="",
+            metavar="TIME",
+            help="undo the skip of the run at this time: 2026-12-01T09:00",
         )
 
     def run(self, options: dict[str, Any]) -> None:
@@ -26,6 +29,6 @@ class Command(JimCommand):
         else:
             at = schedule.skip_next(initiator=self.by, now=now)
         clock = f"{on_clock(at, schedule.zone)} {schedule.zone.key}"
-        result = f"no longer skips {clock}" if options["undo"] else f"skips {clock}"
+        result = f"{'no longer skips' if options['undo'] else 'will skip'} its run at {clock}"
         facts = {"schedule": schedule.name, "at": at, "is_skipped": not options["undo"]}
         self.tell(facts, lambda: self.say(f"“{schedule}” {result}."))

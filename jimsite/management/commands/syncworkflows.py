@@ -14,7 +14,7 @@ from workflows.deployment import Change
 class Command(JimCommand):
     help = (
         "Deploy the workflows in the code, and show what changed. Schedulers do this when they start. "
-        "Workflows that were removed from the code are stopped, never deleted."
+        "Workflows that are no longer in the code are stopped, but never deleted."
     )
 
     def ask(self, parser: CommandParser) -> None:
@@ -34,7 +34,9 @@ class Command(JimCommand):
         self.tell(facts, lambda: self._show(changes, is_dry=is_dry))
         if problems:
             listed = printable("; ".join(problems))
-            raise CommandError(f"Left out {counted(len(problems), 'module')}: {listed}", returncode=WRONG)
+            raise CommandError(
+                f"Left out {counted(len(problems), 'module')} with errors: {listed}", returncode=WRONG
+            )
 
     def _show(self, changes: Sequence[Change], *, is_dry: bool) -> None:
         if not changes:

@@ -15,8 +15,8 @@ TASKS = Target("ID", "id of a job or step, or number of its activity, as shown b
 
 class Command(VerbsCommand):
     help = (
-        "Change the order of queued tasks: jobs and steps that have not started yet. “queue” lists them, "
-        "“cancel” cancels jobs and executions."
+        "Change the order of queued tasks: jobs and steps that have not started yet. To list tasks, use "
+        "“queue”. To cancel jobs or executions, use “cancel”."
     )
 
     def verbs(self) -> Iterator[Verb]:

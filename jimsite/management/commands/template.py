@@ -12,7 +12,7 @@ NONE_YET = "“importschedules” creates them from a file"
 
 
 def template_called(text: str) -> TaskTemplate:
-    """Find the active template with this name, or else the newest archived one."""
+    """Find the active template with this name or, if there is none, the newest archived one."""
     rows = TaskTemplate.objects.order_by("status", "-pk")
     found: TaskTemplate = called(rows, text, by="name", kind="template", none_yet=NONE_YET)
     return found
@@ -21,11 +21,11 @@ def template_called(text: str) -> TaskTemplate:
 class Command(VerbsCommand):
     help = (
         "List, archive and restore step templates. To create or change templates, use “importschedules”; "
-        "to queue a job from one, use “job run --template”."
+        "to queue a job from a template, use “job run --template”."
     )
 
     def verbs(self) -> Iterator[Verb]:
-        yield Verb("list", "List templates, active ones first.", self.list_all)
+        yield Verb("list", "List all templates, active ones first.", self.list_all)
         target = Target("TEMPLATE", "name of the template", template_called)
         yield from self.operations_of(TaskTemplate, target, but=["run"])
 

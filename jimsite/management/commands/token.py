@@ -17,7 +17,7 @@ TONES = {"active": "complete", "expired": "skipped", "revoked": "cancelled"}
 
 
 def token_called(text: str) -> ApiToken:
-    """Find a token by its prefix. The user may type a whole token, so errors do not repeat the input."""
+    """Find a token by its prefix. The input may be a whole token, so error messages do not repeat it."""
     found = _TEXT.fullmatch(text.strip())
     token = ApiToken.objects.select_related("user").filter(prefix=found[1]).first() if found else None
     if token is None:
@@ -26,7 +26,7 @@ def token_called(text: str) -> ApiToken:
 
 
 class Command(VerbsCommand):
-    help = "List and revoke API tokens; “createtoken” creates one."
+    help = "List and revoke API tokens. To create a token, use “createtoken”."
 
     def verbs(self) -> Iterator[Verb]:
         yield Verb("list", "List the active tokens with their scopes.", self.list_all, _ask)

@@ -64,13 +64,13 @@ def refuse_taken_port(port: int) -> None:
             probe.bind((HOST, port))
         except OSError as error:
             raise CommandError(
-                f"Port {port} on {HOST} cannot be used ({error.strerror}). Choose another with JIM_PORT=…",
+                f"Port {port} on {HOST} cannot be used ({error.strerror}). Use another port: JIM_PORT=…",
                 returncode=2,
             ) from None
 
 
 def ensure_administrator() -> tuple[str, str | None]:
-    """Create an administrator unless there is one; return the name, and the password of a new account."""
+    """Create an administrator unless one exists; return the name, and the password if the account is new."""
     existing = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
     if existing:
         return existing.get_username(), None

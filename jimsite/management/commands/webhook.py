@@ -40,8 +40,7 @@ def delivery_called(text: str) -> Delivery:
     found = None if number is None else rows.filter(pk=number).first()
     if found is None:
         raise Refused(
-            f"Delivery “{text}” was not found. Use “webhook deliveries” to list deliveries with their "
-            "numbers."
+            f"Delivery “{text}” was not found. Use “webhook deliveries” to list deliveries and their numbers."
         )
     return found
 
@@ -57,15 +56,17 @@ class Command(VerbsCommand):
         yield Verb("list", "List webhooks with their URLs, events and state.", self.list_all)
         yield Verb(
             "add",
-            "Add a webhook and print its signing secret to standard output. It cannot be shown again.",
+            "Add a webhook and print its signing secret to standard output. The secret is never shown again.",
             self.add,
             NEW.ask,
         )
-        yield Verb("edit", "Change a webhook; settings that are not given are kept.", self.edit, _ask_edit)
+        yield Verb(
+            "edit", "Change a webhook. Settings that are not given stay unchanged.", self.edit, _ask_edit
+        )
         yield Verb(
             "rotate",
             "Replace the signing secret and print the new one to standard output. For one day, deliveries "
-            "are signed with both.",
+            "are signed with both secrets.",
             self.rotate,
             _ask_rotate,
         )
@@ -152,7 +153,7 @@ class Command(VerbsCommand):
                 "Webhook": [row.endpoint.name for row in rows],
                 "Event": [row.kind for row in rows],
                 "Since (UTC)": [on_clock(row.created_at) for row in rows],
-                "Tries": [str(row.tries) for row in rows],
+                "Attempts": [str(row.tries) for row in rows],
                 "Note": [row.note for row in rows],
             }
         )

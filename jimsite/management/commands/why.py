@@ -10,7 +10,9 @@ from schedules.models import Schedule
 
 
 class Command(JimCommand):
-    help = "Explain why a schedule ran or did not run at a time, or whether it will."
+    help = (
+        "Explain why a schedule ran or did not run at a given time, or whether it will run at a future time."
+    )
 
     def ask(self, parser: CommandParser) -> None:
         schedule_name(parser)

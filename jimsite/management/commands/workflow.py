@@ -16,22 +16,22 @@ def workflow_called(text: str) -> Workflow:
 
 
 def run_called(text: str) -> Run:
-    """Find a run by its number, or the open run of a workflow."""
+    """Find a run by its number, or the unfinished run of a workflow by the slug of the workflow."""
     rows = Run.objects.select_related("workflow", "handler")
     if (number := whole_number(text.strip())) is not None:
         run = rows.filter(pk=number).first()
-        words = f"Run {text} was not found. Use “workflows --json” to list the open runs."
+        words = f"Run {text} was not found. Use “workflows --json” to list the unfinished runs."
     else:
         workflow = workflow_called(text)
         run = rows.open().filter(workflow=workflow).first()
-        words = f"“{workflow}” has no open run."
+        words = f"“{workflow}” has no unfinished run."
     if run is None:
         raise Refused(words)
     return run
 
 
 class Command(VerbsCommand):
-    help = "Run, pause and resume workflows, and resolve stuck runs. “workflows” lists them."
+    help = "Run, pause and resume workflows, and resolve stuck runs. To list workflows, use “workflows”."
 
     def verbs(self) -> Iterator[Verb]:
         yield from self.operations_of(Workflow, Target("WORKFLOW", "slug of the workflow", workflow_called))

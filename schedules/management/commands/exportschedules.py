@@ -17,18 +17,18 @@ from schedules.models import Refused
 
 class Command(BaseCommand):
     help = (
-        "Write schedules as YAML for importschedules, with the calendars and templates that they use. "
-        "Without names or tags, write all schedules that are not closed, all calendars, and all templates "
-        "that are active or in use. Secrets are written as references, without their values."
+        "Write schedules, and the calendars and templates that they use, as YAML that importschedules can "
+        "read. Without names or tags, write all schedules that are not closed, all calendars, and all "
+        "templates that are active or in use. Secrets are written as references, without their values."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("names", nargs="*", metavar="NAME", help="only these schedules")
+        parser.add_argument("names", nargs="*", metavar="NAME", help="write only schedules with these names")
         parser.add_argument(
             "--tag",
             action="append",
             default=[],
-            help="only schedules with this tag; if repeated, with all of these tags",
+            help="write only schedules with this tag; if repeated, only schedules with all of these tags",
         )
         parser.add_argument(
             "--output",

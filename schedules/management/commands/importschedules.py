@@ -25,20 +25,21 @@ MANY = 50
 
 class Command(BaseCommand):
     help = (
-        "Create and change schedules, calendars and templates from YAML files, as exportschedules writes. "
-        "Entries are matched by name. Entries that are already the same, and everything that the files do "
-        "not mention, stay unchanged. If any file has an error, nothing is changed."
+        "Create and change schedules, calendars and templates from YAML files in the format of "
+        "exportschedules. Each entry changes the object with the same name, or creates it. Objects that "
+        "already match their entry, and objects that the files do not mention, stay unchanged. If any file "
+        "has an error, nothing is changed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("files", nargs="+", metavar="FILE", help="a YAML file; - reads standard input")
+        parser.add_argument("files", nargs="+", metavar="FILE", help="a YAML file, or - for standard input")
         parser.add_argument("--dry-run", action="store_true", help="only show what would change")
         parser.add_argument(
             "--as",
             dest="username",
             metavar="USERNAME",
             default="",
-            help="make the changes as this user, with only their permissions",
+            help="make the changes as this user, with only this user's permissions",
         )
         parser.add_argument("--paused", action="store_true", help="create new schedules paused")
         parser.add_argument("--json", action="store_true", help="print the changes as JSON, for programs")

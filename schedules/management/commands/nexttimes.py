@@ -52,9 +52,9 @@ class Subject:
 class Command(BaseCommand):
     help = (
         "Show when a schedule will run next. Name a stored schedule, or give a spec in a file or on standard "
-        "input, which needs no database. The spec can be JSON or YAML. It can stand alone or be written as "
-        '{"name": …, "spec": …}, as in an export; add "calendars": {NAME: […]} for the shared calendars '
-        "that it uses."
+        "input. A given spec needs no database. The spec can be JSON or YAML, and can stand alone or be "
+        'written as {"name": …, "spec": …}, as in an export. If the spec uses shared calendars, add '
+        '"calendars": {NAME: […]}.'
     )
     requires_system_checks = []
 
@@ -64,21 +64,21 @@ class Command(BaseCommand):
             nargs="?",
             default="",
             metavar="NAME-OR-ID",
-            help="the name or id of a stored schedule; - reads a spec from standard input",
+            help="the name or id of a stored schedule, or - for a spec on standard input",
         )
         parser.add_argument("--file", default="", metavar="FILE", help="read a spec from this file")
         parser.add_argument(
             "--after",
             default="",
             metavar="TIME",
-            help="show the times after this time, not after now: 2026-12-01T09:00 (in the schedule's time "
-            "zone) or 2026-12-01T09:00:00Z",
+            help="show the runs after this time instead of after now, such as 2026-12-01T09:00 (in the "
+            "schedule's time zone) or 2026-12-01T09:00:00Z",
         )
         parser.add_argument(
             "--count",
             default="10",
             metavar="N",
-            help=f"how many times to show, from 1 to {MOST:,} (default: 10)",
+            help=f"the number of runs to show, from 1 to {MOST:,} (default: 10)",
         )
         parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
@@ -101,11 +101,11 @@ class Command(BaseCommand):
 
 def _subject(schedule: str, file: str) -> Subject:
     if file and schedule:
-        _refuse("Name a schedule or give a --file, not both.")
+        _refuse("Give the name of a schedule or --file FILE, but not both.")
     if file or schedule == STANDARD_INPUT:
         return _given(file or STANDARD_INPUT)
     if not schedule.strip():
-        _refuse("Name a schedule, or give a spec with --file FILE or on standard input (-).")
+        _refuse("Give the name of a schedule, or a spec with --file FILE or on standard input (-).")
     return _stored(_find(schedule))
 
 
@@ -123,7 +123,7 @@ def _read(file: str, label: str) -> Any:
     except given_files.Unfit as error:
         _refuse(f"{label} {error}.")
     if not text.strip():
-        _refuse(f'{label} is empty; a spec is expected, such as {{"cron": ["0 9 * * mon-fri"]}}.')
+        _refuse(f'{label} is empty: give a spec, such as {{"cron": ["0 9 * * mon-fri"]}}.')
     try:
         return _loaded(text)
     except ValueError as error:
@@ -154,12 +154,14 @@ def _written(data: Any) -> Subject:
     spec, now = Spec.parse(around["spec"], calendars), timezone.now()
     notes = [*spec.notes, *_doubts(spec, now)]
     if spec.jitter and not name:
-        notes.append("Jitter depends on the schedule's name: add “name” to see the real times.")
+        notes.append(
+            'Jitter depends on the name of the schedule: write {"name": …, "spec": …} to see the real times.'
+        )
     return Subject(spec, name, name, now, notes, since=now)
 
 
 def _around(data: Any) -> dict[str, Any]:
-    """Return an object with the spec, and with its name and calendars if the input has them."""
+    """Return the input as an object that has a spec, and a name and calendars if the input has them."""
     if isinstance(data, dict) and "schedules" in data:
         return _exported(data)
     return data if isinstance(data, dict) and "spec" in data else {"spec": data}
@@ -169,7 +171,9 @@ def _exported(data: dict[str, Any]) -> dict[str, Any]:
     """Return the spec, the name and the calendars from a file that exportschedules wrote."""
     schedules, calendars = data["schedules"], data.get("calendars", [])
     if not isinstance(schedules, list) or len(schedules) != 1 or not isinstance(schedules[0], dict):
-        raise SpecError("schedules", "expected a list of one schedule, as “exportschedules NAME” writes it")
+        raise SpecError(
+            "schedules", "expected a list with one schedule, as in the output of “exportschedules NAME”"
+        )
     known = [each for each in calendars if isinstance(each, dict)] if isinstance(calendars, list) else []
     excluded = {each["name"]: each.get("excluded") for each in known if isinstance(each.get("name"), str)}
     return {"spec": {}, **schedules[0], "calendars": excluded}
@@ -179,7 +183,7 @@ def _doubts(spec: Spec, now: datetime) -> list[str]:
     try:
         spec.check(now, minimum_seconds=settings.JIM_MINIMUM_INTERVAL_SECONDS)
     except SpecError as error:
-        return [f"This spec would not be accepted now: {error}."]
+        return [f"A new schedule with this spec would be refused: {error}."]
     return []
 
 
@@ -187,7 +191,7 @@ def _stored(schedule: Schedule) -> Subject:
     try:
         spec = schedule.compiled_spec
     except SpecError as error:
-        _refuse(f"The spec of “{schedule}” is broken: {error}")
+        _refuse(f"The spec of “{schedule}” is invalid: {error}")
     now = clock.now()
     notes = [*spec.notes, *_state(schedule)]
     since = max(schedule.processed_until or now, now)
@@ -197,14 +201,14 @@ def _stored(schedule: Schedule) -> Subject:
 
 def _state(schedule: Schedule) -> list[str]:
     if schedule.status == Schedule.Status.CLOSED:
-        return ["The schedule is closed: it will not run at these times."]
+        return ["The schedule is closed, so it will not run at these times."]
     notes = []
     if schedule.is_paused:
         until = f" until {_clock(schedule.paused_until)} UTC" if schedule.paused_until else ""
-        why = f": {schedule.pause_note}" if schedule.pause_note else "."
-        notes.append(f"The schedule is paused{until}, so its runs wait{why}")
+        note = f" (“{schedule.pause_note}”)" if schedule.pause_note else ""
+        notes.append(f"The schedule is paused{until}{note}, so its runs wait.")
     if schedule.remaining is not None:
-        notes.append(f"Runs left: {schedule.remaining:,}. Later runs will be skipped.")
+        notes.append(f"Scheduled runs left: {schedule.remaining:,}. Further scheduled runs will be skipped.")
     return notes
 
 
@@ -261,7 +265,7 @@ def _show(console: Console, subject: Subject, rows: list[Upcoming], after: datet
         console.print()
         console.print(_table(subject, rows))
     elif not subject.spec.is_manual:
-        console.print(f"No times after {_clock(after.astimezone(UTC))} UTC.")
+        console.print(f"No runs after {_clock(after.astimezone(UTC))} UTC.")
 
 
 def _table(subject: Subject, rows: list[Upcoming]) -> Table:
@@ -273,7 +277,7 @@ def _table(subject: Subject, rows: list[Upcoming]) -> Table:
         columns["UTC"] = [_clock(row.at, seconds=seconds) for row in rows]
     columns["From now"] = [distance(row.at, now=subject.now) for row in rows]
     if subject.spec.jitter:
-        columns["Jittered"] = [_jittered(row) for row in rows]
+        columns["With jitter"] = [_jittered(row) for row in rows]
     notes = [_note(subject, row) for row in rows]
     if any(notes):
         columns["Note"] = notes

@@ -13,14 +13,15 @@ from operations.initiator import Initiator
 from schedules import vault
 from schedules.management.usable_database import require_migrated
 from schedules.models import Secret
+from schedules.spec.wording import counted
 from schedules.vault import Keys, Undecryptable, VaultError
 
 
 class Command(BaseCommand):
     help = (
         "Encrypt all secrets with a new key and drop the old keys. If JIM_SECRETS_KEYS is set, encrypt all "
-        "secrets with its first key instead. JIM can keep running. You can interrupt and repeat the command "
-        "at any time."
+        "secrets with the first key in JIM_SECRETS_KEYS instead. JIM can keep running meanwhile. You can "
+        "interrupt the command at any time, and run it again."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,20 +30,20 @@ class Command(BaseCommand):
         parser.add_argument(
             "--skip-lost",
             action="store_true",
-            help="continue even if some secrets cannot be decrypted; these will need new values",
+            help="continue even if some secrets cannot be decrypted; those secrets will need new values",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             require_migrated(Secret._meta.db_table)
             if not Secret.objects.is_anything_encrypted():
-                self.stdout.write("No secrets: nothing to do.")
+                self.stdout.write("Nothing is encrypted yet, so there is nothing to do.")
             elif options["dry_run"]:
                 self._announce(vault.current(), keep_old=options["keep_old"])
             else:
                 self._rotate(keep_old=options["keep_old"], skip_lost=options["skip_lost"])
         except Undecryptable as error:
-            hint = "Use --skip-lost to rotate all other secrets."
+            hint = "Use --skip-lost to continue with all other secrets."
             raise CommandError(f"{error} {hint}") from None
         except VaultError as error:
             raise CommandError(str(error), returncode=2) from None
@@ -59,18 +60,19 @@ class Command(BaseCommand):
         ):
             self.stdout.write(told)
         if lost := Secret.objects.survey().lost:
-            self.stdout.write(f"No key decrypts these secrets, so they need new values: {', '.join(lost)}.")
+            self.stdout.write(f"These secrets cannot be decrypted and need new values: {', '.join(lost)}.")
         self.stdout.write(_afterwards(vault.current()))
 
     def _announce(self, keys: Keys, *, keep_old: bool) -> None:
         survey = Secret.objects.survey()
         if settings.JIM_SECRETS_KEYS:
-            self.stdout.write(f"Would encrypt {survey.older:,} secrets with the first key of {keys.source}.")
+            older = counted(survey.older, "secret")
+            self.stdout.write(f"Would encrypt {older} with the first key in {keys.source}.")
         else:
-            count = survey.newest + survey.older
-            old = f"{'keep' if keep_old else 'drop'} the old keys ({len(keys.texts)})"
+            secrets = counted(survey.newest + survey.older, "secret")
+            old = f"{'keep' if keep_old else 'remove'} {counted(len(keys.texts), 'old key')}"
             self.stdout.write(
-                f"Would make a new key, encrypt {count:,} secrets with it, and {old} in {keys.source}."
+                f"Would add a new key to {keys.source}, encrypt {secrets} with the new key, and {old}."
             )
         if survey.lost:
             raise Undecryptable(survey.lost, keys)
@@ -78,11 +80,11 @@ class Command(BaseCommand):
 
 def _afterwards(keys: Keys) -> str:
     if not settings.JIM_SECRETS_KEYS:
-        return f"Copy {keys.source} to every other host that has its own data folder, and back it up."
+        return f"Back up {keys.source}, and copy the file to every other host that has its own data folder."
     if len(keys.texts) == 1:
-        return "JIM_SECRETS_KEYS contains only this key."
+        return "JIM_SECRETS_KEYS contains only one key, so no old keys need to be removed."
     return (
-        f"Of the {len(keys.texts)} keys in JIM_SECRETS_KEYS, only the first one is needed now. Before you "
-        "remove the others, restart every JIM process that was started without the first one, and run this "
-        "command again: such a process might have used an old key in the meantime."
+        f"Only the first of the {len(keys.texts)} keys in JIM_SECRETS_KEYS is still needed. Before you "
+        "remove the old keys, restart every JIM process that was started without the first key. Then run "
+        "this command again, because such a process might have used an old key in the meantime."
     )
