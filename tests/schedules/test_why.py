@@ -79,7 +79,7 @@ class TestItRan:
         prune_history(later)
         assert why(schedule, hours(1), now=later) == (
             "Ran: started at 04:00:02. The record of the execution was deleted, because the history is kept "
-            "for 90 days."
+            "for only 90 days."
         )
         prune_occurrences(later)
         Schedule.objects.update(processed_until=later)
