@@ -119,7 +119,7 @@ class MetricsCollector(Collector):
             sum(seats),
         )
         yield _number(
-            "jim_worker_seats_busy", "Number of tasks that the workers are running (busy seats).", busy
+            "jim_worker_seats_busy", "Number of tasks that the workers are running. Each takes one seat.", busy
         )
 
     def _executions(self) -> Iterator[Metric]:

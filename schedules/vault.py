@@ -86,7 +86,10 @@ def current() -> Keys:
     except FileNotFoundError:
         return Keys((), str(path))
     except OSError as error:
-        raise VaultError(f"The encryption keys in {path} cannot be read: {error.strerror}.") from None
+        raise VaultError(
+            f"The encryption keys in {path} cannot be read: {error.strerror}. Check the path and the file's "
+            "permissions."
+        ) from None
 
 
 def for_writing(*, may_make_one: bool) -> Keys:

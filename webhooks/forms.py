@@ -99,10 +99,10 @@ class EndpointForm(VerbForm, EndpointModelForm):
         }
         help_texts = {
             "url": "The URL to which events are sent as POST requests, such as https://chat.example/hooks/jim.",
-            "failures": "Send “schedule.failing” when this many of a schedule's last executions have failed. "
-            "The event is not repeated for each further failure.",
-            "among": "How many of a schedule's last executions to check for failures. To be told about "
-            "failures in a row, enter the same number as in “Failures”.",
+            "failures": "Send “schedule.failing” when this many of a schedule's most recent executions have "
+            "failed. The event is not repeated for each further failure.",
+            "among": "How many of a schedule's most recent executions to check for failures. To be notified "
+            "only of consecutive failures, enter the same number as in “Failures”.",
         }
 
     def full_clean(self) -> None:

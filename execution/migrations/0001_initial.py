@@ -289,7 +289,7 @@ class Migration(migrations.Migration):
                 (
                     "is_delayed",
                     models.BooleanField(
-                        default=False, help_text="Whether the task must not start before `available_at`."
+                        default=False, help_text="If true, the task does not start before `available_at`."
                     ),
                 ),
                 ("claimed_at", models.DateTimeField(blank=True, null=True)),

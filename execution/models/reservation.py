@@ -195,7 +195,7 @@ class Reservation(models.Model):
         now: datetime,
         clock: Callable[[], datetime] | None = None,
     ) -> bool:
-        """Start the direct request in its seat, with an activity that only this reservation may write to.
+        """Take a free seat and start the direct request, with an activity that only this reservation changes.
 
         Return False if no seat is free. Raise Lost if the reservation has been released. Locking the limits
         can take long, so the start time is read from `clock` after that; without a `clock`, the start time is

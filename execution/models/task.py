@@ -63,7 +63,7 @@ class WorkerTask(models.Model):
     crashes = models.PositiveIntegerField(default=0)
     available_at = models.DateTimeField()
     is_delayed = models.BooleanField(
-        default=False, help_text="Whether the task must not start before `available_at`."
+        default=False, help_text="If true, the task does not start before `available_at`."
     )
     worker = models.ForeignKey(
         Worker,

@@ -98,7 +98,7 @@ class OpenGroups(list[TaskGroup]):
 def find_open_groups(pools: Sequence[str], isolations: Collection[Isolation]) -> OpenGroups:
     """Find groups of tasks that have room, without locking anything.
 
-    The groups are read in batches until a batch contains one with room, even if many groups are full.
+    The groups are read in batches, up to the first batch that has a group with room.
     """
     snapshot = Snapshot.of(dialect().count_groups(None, most=MOST_SETS))
     while not (groups := snapshot.open_groups(pools, isolations)) and (last := snapshot.last_set):

@@ -189,7 +189,7 @@ def late(now: datetime) -> Iterator[Finding]:
 
 
 def definitions(now: datetime) -> Iterator[Finding]:
-    """Check the workflows in this host's code."""
+    """Check the workflows that the code on this machine defines."""
     problems = discovery.problems()
     remedy = "Fix the module, then run “manage.py syncworkflows”. Until then, its workflows are not updated."
     for problem in problems:

@@ -243,7 +243,7 @@ class Backfill(models.Model):
         if self.end_at < self.start_at:
             raise ValidationError({"end_at": "The range ends before it starts: choose a later end."})
         if self.end_at > self.created_at:
-            raise ValidationError({"end_at": "The range ends in the future: choose an end that has passed."})
+            raise ValidationError({"end_at": "The range ends in the future: choose an end time in the past."})
         if self.which != self.Which.ALL and self.start_at < known_since(self.created_at):
             raise ValidationError({"start_at": self._unknown_words()})
 

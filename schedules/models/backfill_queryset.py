@@ -47,7 +47,7 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.filter(status=self.model.Status.OPEN)
 
     def due(self, now: datetime) -> BackfillQuerySet:
-        """Filter open backfills whose next slice is due, and which do not wait for room in the buffer."""
+        """Keep the open backfills whose next slice is due and that are not waiting for room in the buffer."""
         return self.open().filter(slice_at__lte=now)
 
     def moving(self) -> BackfillQuerySet:

@@ -102,11 +102,12 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     def rotate(
         self, *, initiator: Initiator, now: datetime, keep_old: bool = False, skip_lost: bool = False
     ) -> Iterator[str]:
-        """Encrypt all values with a new key, or the first of JIM_SECRETS_KEYS; yield a message for each step.
+        """Encrypt all values again with a newly generated key, and yield a message for each step.
 
-        A rotation that was interrupted can be started again: an older key is removed only when no value needs
-        that key any more. `keep_old` keeps all older keys. `skip_lost` leaves out values that no key can
-        decrypt, instead of raising Undecryptable.
+        If JIM_SECRETS_KEYS is set, its first key is used instead, and no key is added or removed. A rotation
+        that was interrupted can be started again: an older key is removed only when no value needs that key
+        any more. `keep_old` keeps all older keys. Values that no key can decrypt stay as they are if
+        `skip_lost`; otherwise Undecryptable is raised.
         """
         if (lost := self.survey().lost) and not skip_lost:
             raise Undecryptable(lost, vault.current())

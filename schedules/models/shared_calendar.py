@@ -46,7 +46,7 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
     def define(
         self, name: str, excluded: object, *, initiator: Initiator, now: datetime, description: str = ""
     ) -> SharedCalendar:
-        """Create a calendar; save nothing if anything is wrong."""
+        """Create a calendar; if a value is invalid, raise ValidationError and save nothing."""
         calendar = SharedCalendar(name=name, excluded=excluded, description=description)
         try:
             with transaction.atomic():

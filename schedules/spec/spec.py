@@ -153,9 +153,10 @@ class Spec:
     def upcoming(
         self, after: datetime, count: int, seed: str, effort: Effort | None = None
     ) -> list[Upcoming]:
-        """Return the next times with local times, jitter and notes; `seed` is the schedule's `jitter_seed`.
+        """Return the next `count` scheduled times, each with its local time, start after jitter, and note.
 
-        With an `effort`, return only the times that are found before the effort is used up.
+        `seed` is the schedule's `jitter_seed`. `effort` limits the search: if it is used up, only the times
+        that were found until then are returned.
         """
         zone, rows = zone_of(self.time_zone), []
         try:

@@ -153,7 +153,7 @@ class TooMuch(SpecError):
 
 
 class Effort:
-    """The limit on the work for one preview, whatever the number of times in the preview.
+    """The limit on the work for one preview, however many times the preview shows.
 
     Each excluded time that is checked uses up some of the effort, and more if there are many rules. Each year
     of public holidays also uses up some.

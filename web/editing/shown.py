@@ -100,7 +100,7 @@ def _place(reading: Reading, parts: dict[str, SpecItemForm | Card], name: str) -
 
 @dataclass(frozen=True)
 class Time:
-    """An upcoming run. `clock` is its time in the schedule's time zone."""
+    """The time of an upcoming run. `clock` is this time in the schedule's time zone."""
 
     at: datetime
     clock: str
