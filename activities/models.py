@@ -53,7 +53,7 @@ _OPEN = "t.status IN ('pending', 'in_progress')"
 
 class ActivityQuerySet(models.QuerySet["Activity"]):
     def seen_by(self, may: Callable[[str], bool]) -> ActivityQuerySet:
-        """Exclude activities that the reader may not see. `may` says whether the reader has a permission."""
+        """Keep the activities that a reader may see. `may` returns whether the reader has a permission."""
         hidden = sorted(kind for kind, permission in RESTRICTED.items() if not may(permission))
         return self.exclude(target_type__in=hidden) if hidden else self
 
@@ -78,13 +78,13 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         )
 
     def unbegin(self, ids: Sequence[int]) -> int:
-        """Set attempts that were claimed, but whose step never started, back to pending."""
+        """Undo `begin` for attempts whose step never started: set them back to pending."""
         return self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS).update(
             status=Activity.Status.PENDING, worker_id=None, executed_at=None
         )
 
     def put_off(self, rows: Sequence[tuple[int, datetime, str]]) -> set[int]:
-        """Set running attempts that will continue later back to pending; return their activity ids.
+        """Set running attempts back to pending, to be continued later; return their activity ids.
 
         Each row is (activity id, time at which the attempt began, message).
         """
@@ -112,10 +112,10 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def finish_those(
         self, endings: Sequence[Ending], *, fence: str, params: Sequence[Any]
     ) -> list[Sequence[Any]]:
-        """Finish the activities that the statement `fence` returns, in one statement (PostgreSQL only).
+        """Finish those open activities of `endings` whose ids the SQL query `fence` returns.
 
-        `params` are the parameters of `fence`, whose first column must be the id of the activity. Return the
-        rows of `fence` without this column.
+        `params` are the parameters of `fence`. Its first column, `pk`, must be the activity id. Return the
+        rows of `fence` without this column. Everything is one statement, which needs PostgreSQL.
         """
         found = update_those(
             Activity,
@@ -166,9 +166,9 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
     def close_lines(
         self, lines: Sequence[tuple[int, int]], *, status: str, message: str, now: datetime
     ) -> int:
-        """End the open activities of these lines of plans, and return the number of activities.
+        """End the open attempts of these steps, and return the number of attempts.
 
-        Each line is (id of the execution's activity, number of the line in the plan).
+        Each of `lines` is (id of the execution's activity, position of the step in the plan).
         """
         theirs, params = among("(parent_id, line)", lines)
         # The concatenation keeps PostgreSQL from using the index of open activities, which may be huge.
@@ -399,10 +399,13 @@ class Activity(models.Model):
 
 
 class AttemptOutputQuerySet(models.QuerySet[Any]):
-    """Output or items of attempts. A worker can add them only while it runs the attempt."""
+    """Output lines or items of attempts. A worker can add them only while it runs the attempt."""
 
     def append(self, fields: Sequence[str], rows: Sequence[Sequence[Any]], *, worker_id: UUID) -> set[int]:
-        """Insert rows, each of which begins with an activity id; return the activity ids that got rows."""
+        """Insert the rows of attempts that the worker still runs; return the ids of these attempts.
+
+        The first value of each row is the activity id of the attempt.
+        """
         written = insert_each(
             self.model,
             ("activity", *fields),

@@ -22,7 +22,10 @@ listening: list[str] = []
 
 
 def listener_condition() -> str:
-    """Return an SQL condition that is true if any app listens; a statement that writes can include it."""
+    """Return an SQL condition that is true if any app listens to these signals.
+
+    A statement that writes can also return the value of the condition, which saves a separate query.
+    """
     return f"({' OR '.join(listening) or 'FALSE'})"
 
 

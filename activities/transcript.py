@@ -19,14 +19,14 @@ STREAMS = ("stdout", "stderr", "log")
 
 
 def with_last_lines(attempts: ActivityQuerySet) -> Any:
-    """Add to each attempt `last_line`, the number of its last output line, by one index probe each."""
+    """Add `last_line` to each attempt: the number of its last output line, or None without output."""
     last = OutputLine.objects.filter(activity=OuterRef("pk")).order_by("-number").values("number")[:1]
     return attempts.annotate(last_line=Subquery(last))
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """The output of attempts up to their `last_line`; later lines are read with the next transcript."""
+    """The output of attempts up to their `last_line`. To read later lines, build a new transcript."""
 
     attempts: Sequence[Any]
     stream: str = ""
@@ -34,7 +34,10 @@ class Transcript:
 
     @classmethod
     def of(cls, attempts: Sequence[Any], *, stream: str = "", text: str = "") -> Transcript:
-        """Build the transcript of the attempts that have output, at most the last MOST_ATTEMPTS."""
+        """Build the transcript of the last MOST_ATTEMPTS attempts that have output.
+
+        The attempts must come from `with_last_lines`.
+        """
         with_output = [attempt for attempt in attempts if attempt.last_line]
         with_output.sort(key=lambda attempt: (attempt.executed_at or attempt.created_at, attempt.pk))
         return cls(with_output[-MOST_ATTEMPTS:], stream, text)
@@ -42,8 +45,8 @@ class Transcript:
     def lines(self, *, after: Mapping[int, int] | None = None, to: int | None = None) -> list[OutputLine]:
         """Return the last MOST_LINES lines, oldest first.
 
-        `after` has, for each attempt id, the number of the last line that the reader has. `to` is the highest
-        line number to return.
+        `after` maps attempt ids to the number of the last line that was already read: only later lines are
+        returned. `to` is the highest line number to return.
         """
         wanted = Q()
         for attempt in self.attempts:
@@ -68,7 +71,7 @@ class Transcript:
 
     @property
     def cursor(self) -> str:
-        """Return the last line of each attempt that was read, as “attempt.line-attempt.line”."""
+        """Return the id and last line number of each attempt, as “attempt.line-attempt.line”."""
         return "-".join(f"{attempt.pk}.{attempt.last_line}" for attempt in self.attempts)
 
     @property
@@ -78,7 +81,7 @@ class Transcript:
 
 
 def read_cursor(text: str) -> dict[int, int]:
-    """Map the attempt ids in a cursor to the number of the last line read; ignore malformed parts."""
+    """Return a dict from attempt id to the number of the last line read. Ignore malformed parts."""
     known = {}
     for pair in text.split("-")[:MOST_ATTEMPTS]:
         attempt, _, number = pair.partition(".")
@@ -89,5 +92,5 @@ def read_cursor(text: str) -> dict[int, int]:
 
 
 def attempts_of(root: int) -> Any:
-    """Return the attempts of all steps of an execution, given its root activity."""
+    """Return the attempts of all steps of an execution, given the id of the execution's activity."""
     return Activity.objects.filter(parent=root).defer("traceback", "result", "details")

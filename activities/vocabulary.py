@@ -16,7 +16,7 @@ _targets: list[Callable[[], Iterable[str]]] = []
 
 
 def add(*operations: str, targets: Callable[[], Iterable[str]] = tuple) -> None:
-    """Add operations to filter activities by, and a function that returns the types of their targets."""
+    """Add operations and target types by which activities can be filtered. `targets` returns the types."""
     _operations.update(operations)
     _targets.append(targets)
 

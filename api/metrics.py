@@ -119,7 +119,9 @@ class MetricsCollector(Collector):
             sum(seats),
         )
         yield _number(
-            "jim_worker_seats_busy", "Number of tasks that the workers are running. Each takes one seat.", busy
+            "jim_worker_seats_busy",
+            "Number of tasks that the workers are running. Each takes one seat.",
+            busy,
         )
 
     def _executions(self) -> Iterator[Metric]:
@@ -183,7 +185,7 @@ class MetricsCollector(Collector):
         )
         yield _number(
             "jim_scheduler_tick_seconds",
-            "How long the last pass of a scheduler over the work that was due took, in seconds.",
+            "Duration of the last pass of a scheduler over all due work, in seconds.",
             took or 0.0,
         )
 

@@ -96,7 +96,10 @@ def limit_of(request: Request, usual: int, *, name: str = "limit", least: int = 
 
 
 class HistoryRange(NamedTuple):
-    """How to scan a list: its time column, the names of the filters on that column, and the rows per page."""
+    """How to scan a list: its time column, the filters on this column, and how far each page searches.
+
+    `after` and `before` are the names of the filters. `reach` is the number of keys that a page searches.
+    """
 
     column: str
     after: str
@@ -133,7 +136,7 @@ class HistoryPages(KeysetPages):
         return part.rows
 
     def rows(self, view: Any) -> QuerySet[Any]:
-        """Return all rows that can be scanned."""
+        """Return the rows to scan, before the filters of the request are applied."""
         rows: QuerySet[Any] = view.queryset
         return rows
 

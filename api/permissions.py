@@ -25,7 +25,10 @@ def can(request: Request, permission: str) -> bool:
 
 
 def can_still(request: Request, permission: str) -> bool:
-    """Check a permission again in the database, for responses that take a long time to send."""
+    """Read the permissions from the database again, and return whether the caller still has this permission.
+
+    Use this for responses that take a long time to send.
+    """
     token = request.auth
     if not isinstance(token, ApiToken):
         return bool(_signed_in(request).has_perm(permission))
@@ -42,7 +45,7 @@ def _signed_in(request: Request) -> Any:
 
 
 class Allowed(BasePermission):
-    """A check that the caller has the permission that the resource's `needs` names for the action."""
+    """A check that the caller has the permission that the action needs. The resource lists it in `needs`."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
@@ -57,7 +60,7 @@ class Allowed(BasePermission):
 
 
 def check(request: Request, permission: str) -> None:
-    """Raise PermissionDenied if the caller lacks a permission. Call this for what `needs` does not list."""
+    """Raise PermissionDenied if the caller lacks a permission. Use this for permissions not in `needs`."""
     if not can(request, permission):
         raise PermissionDenied(_refusal(request, permission))
 

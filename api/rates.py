@@ -55,7 +55,7 @@ class Usage(models.Model):
 
 @dataclass
 class _Counted:
-    """The last known usage in all processes (`everywhere`), and the usage that is not yet added (`here`)."""
+    """The last known total of a caller (`everywhere`), and the usage that is not yet in it (`here`)."""
 
     everywhere: int = 0
     here: int = 0
@@ -63,7 +63,7 @@ class _Counted:
 
 @dataclass
 class Meter:
-    """The usage of all callers in the current minute, as far as this process knows."""
+    """The usage of all callers in the current minute; it can lack recent usage in other processes."""
 
     minute: int = -1
     counted: dict[str, _Counted] = field(default_factory=dict)
@@ -75,9 +75,9 @@ class Meter:
             return mine.everywhere + mine.here
 
     def add(self, subject: str, amount: int, *, most: int, now: datetime) -> int:
-        """Add to a caller's usage in this minute. Return the total, as far as this process knows.
+        """Add to a caller's usage in this minute. Return the total.
 
-        `most` is the rate limit of the caller.
+        `most` is the rate limit of the caller. The total can lack recent usage in other processes.
         """
         with self.lock:
             mine = self._at(now).setdefault(subject, _Counted())

@@ -116,9 +116,9 @@ class Strict(serializers.Serializer[T]):
 
 
 def wrong_type(field: Any, value: Any) -> Any:
-    """Return the errors in the type of a value. If there are none, return None or an empty dict.
+    """Return what is wrong with the type of a value: a message, or None or {} if nothing is wrong.
 
-    For lists, the errors are keyed by index; for objects, by name.
+    For a list, return a dict from index to errors; for an object, a dict from name to errors.
     """
     if value is None:
         return None

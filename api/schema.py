@@ -128,7 +128,7 @@ class Schema(AutoSchema):
         return "\n".join((self._docstring() or [""])[1:]).strip()
 
     def _docstring(self) -> list[str]:
-        """Return the lines of the action's docstring, or of the class's docstring if the action is a list."""
+        """Return the lines of the action's docstring or, for the action `list`, of the class's docstring."""
         name = getattr(self.view, "action", None) or self.method.lower()
         docstring = inspect.getdoc(type(self.view) if name == "list" else getattr(self.view, name, None))
         return (docstring or "").splitlines()

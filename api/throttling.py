@@ -73,7 +73,10 @@ class UserThrottle(SharedThrottle):
 
 @contextmanager
 def preview_effort(request: Request) -> Iterator[Effort]:
-    """Yield the effort allowed for one preview. Afterwards, add the effort used to the caller's usage."""
+    """Yield the effort allowed for one preview. Afterwards, add the used effort to the caller's usage.
+
+    Raise Throttled if the caller has used up the effort allowed per minute.
+    """
     now, most = clock.estimate(), FULL_PREVIEWS * EFFORT
     subject = f"preview:{principal_of(request)}"
     if meter.used(subject, now) >= most:

@@ -17,7 +17,7 @@ from .errors import Problem
 
 
 def digest_of(definition: Any) -> str:
-    """Return a digest of a definition, as the version of an object that has no version number."""
+    """Return a digest. The digest of a definition is the version of an object without a version number."""
     text = json.dumps(definition, sort_keys=True, cls=DjangoJSONEncoder)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

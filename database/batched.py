@@ -75,7 +75,7 @@ def _rows(statements: Sequence[Statement | None]) -> list[list[Row]]:
 def _json(number: int, columns: Sequence[str]) -> str:
     """Return an SQL expression that converts a row of query number `number` to JSON.
 
-    PostgreSQL allows at most 100 arguments per function call, so its `row_to_json` gets the whole row.
+    PostgreSQL allows at most 100 arguments per function call, so the whole row is passed as one argument.
     """
     is_postgresql = connection.vendor == "postgresql"
     return f"CAST(row_to_json(q{number}) AS text)" if is_postgresql else f"json_array({', '.join(columns)})"

@@ -55,7 +55,7 @@ def sync() -> None:
     """Read the database's clock. If the query takes long, repeat it, and keep the fastest query's result.
 
     A slow query gives an inaccurate time: if the process was suspended during the query, `now` would return
-    wrong times until the next call.
+    wrong times until the next `sync`. With SQLite, this function does nothing.
     """
     global _synced
     if connection.vendor != "postgresql":
@@ -69,7 +69,7 @@ def sync() -> None:
 
 
 def _look() -> tuple[float, float, datetime]:
-    """Return how long the query took, the monotonic time halfway through it, and the database's time then."""
+    """Query the database's time. Return the duration, the monotonic time halfway through, and the result."""
     before = time.monotonic()
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")

@@ -29,7 +29,7 @@ class Part(Generic[M]):
     next: int | None = None
     """The key after which the next page begins; None on the last page."""
     reached_at: datetime | None = None
-    """The time up to which rows were searched, if the page is not full and there are more rows to search."""
+    """How far back in time the search went; None if the page is full or no rows are left to search."""
 
 
 def read_page(
@@ -43,7 +43,7 @@ def read_page(
 ) -> Part[M]:
     """Read one page of at most `count` rows, which begins after the key `after`.
 
-    `within` is the column that precedes the key in the index, if there is one.
+    `key` is the column by which to sort. If the index begins with another column, `within` is that column.
     """
     order, beyond = (key, f"{key}__gt") if oldest_first else (f"-{key}", f"{key}__lt")
     if after is not None:
@@ -63,7 +63,7 @@ def look_back(
     among: QuerySet[M] | None = None,
     key: str = "pk",
 ) -> Part[M]:
-    """Search the next `reach` keys below `after` for rows of a filtered queryset, newest first.
+    """Read a page of a filtered queryset, newest first, but search only the next `reach` keys below `after`.
 
     `by` is a column of times that grow with the keys. `among` is the queryset without the filter; the default
     is the whole table. `since` and `until` limit the search to rows between these times; this works only if
@@ -90,8 +90,9 @@ def look_among(
     key: str = "pk",
     within: str = "",
 ) -> Part[M]:
-    """Search the next `reach` rows for those that meet the condition `wanted`, newest first.
+    """Read a page of rows that meet the condition `wanted`, newest first.
 
+    Only the next `reach` rows below the key `after` are searched.
     An index must provide the rows in the order of `key`. `by` is a column of times that grow with the keys.
     """
     among: Any = rows.order_by(*filter(None, [within]), f"-{key}")
@@ -116,7 +117,10 @@ def _page(
 def _bounds(
     every: QuerySet[Any], key: str, by: str, since: datetime | None, until: datetime | None
 ) -> tuple[int, int]:
-    """Return the upper bound (excluded) and the lower bound of the keys of rows between two times."""
+    """Return the bounds of the keys of the rows between two times: the upper one (excluded), then the lower.
+
+    If a time is None, the bound is that of all rows.
+    """
     newest = every.order_by(f"-{key}").values_list(key, flat=True)[:1]
     times = [at for at in (until and until + SLACK, since and since - SLACK) if at]
     ids, *firsts = together(newest, *(first_since(every.model, by, at) for at in times))

@@ -35,7 +35,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 class Outage:
-    """Tracks outages for one component, which reports errors with `note` and successes with `is_over`."""
+    """The outage log of one component, which reports errors with `note` and successes with `is_over`."""
 
     def __init__(self, logger: logging.Logger, told: str) -> None:
         self.logger = logger

@@ -48,10 +48,11 @@ def update_those(
     where: str,
     asking: str,
 ) -> list[tuple[Any, ...]]:
-    """Update the rows whose keys the statement `fence` returns, all in one statement (PostgreSQL only).
+    """Update those of the given rows whose keys the statement `fence` returns (PostgreSQL only).
 
-    `fence` can itself be a statement that writes. Its first column, `pk`, is the key. Return the rows of
-    `fence` with two values in front: whether the row was updated, and the value of the condition `asking`.
+    All runs as one statement. `fence` can itself write. Its first column, `pk`, is the key. `where` is a
+    further condition for the update; `asking` is a condition that is only evaluated. Return the rows of
+    `fence` with two values in front: whether the row was updated, and whether `asking` is true.
     """
     given = _given("postgresql", model, ("pk", *fields))
     listing, values = _listed_as_json(given, list(rows))
@@ -111,7 +112,7 @@ def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
 
 
 def found_in(chosen: str) -> str:
-    """Return SQL that follows a key in a condition: the key is one of those that `chosen` selects.
+    """Return SQL to append to a key, for the condition that the query `chosen` selects this key.
 
     PostgreSQL looks up the keys of an array one by one. With a subquery, it might join the whole table.
     """
@@ -129,8 +130,8 @@ def hidden(kind: str) -> str:
 def literal(text: str) -> Func:
     """Return an expression that writes a status directly into the SQL text, instead of as a parameter.
 
-    With a parameter, SQLite would prepare the statement again for each new value if an index has a condition
-    on the column.
+    With a parameter, SQLite would prepare the statement again for each new value if the column is in the
+    condition of a partial index.
     """
     return Func(template=f"'{text}'", output_field=models.CharField())
 
@@ -228,8 +229,8 @@ def naive(at: datetime) -> str:
 def written(at: datetime) -> str:
     """Return the time as text in UTC.
 
-    The time is converted to UTC before the cached call. In autumn, an hour occurs twice on local clocks, and
-    Python treats a time in the first and in the second as equal, so the cache could return the wrong text.
+    The time is converted to UTC before the cached call. Otherwise, the cache could return the wrong text: in
+    autumn, an hour occurs twice on local clocks, and Python treats both occurrences of a time as equal.
     """
     return _written(at if at.tzinfo is UTC else at.astimezone(UTC))
 
@@ -266,7 +267,8 @@ def _given(vendor: str, model: type[models.Model], fields: tuple[str, ...]) -> G
 def elements(columns: Mapping[str, str]) -> str:
     """Return SQL that gives names and types to the values of a row `x`, which is a JSON array.
 
-    JSON objects would repeat the names in every row, and take twice as long to read as arrays.
+    `columns` contains the type of each name, in the order of the values. JSON objects would repeat the names
+    in every row, and take twice as long to read as arrays.
     """
     return ", ".join(
         f'{_element(place, kind)} AS "{name}"' for place, (name, kind) in enumerate(columns.items())
@@ -345,9 +347,9 @@ def _write(
 
 
 def _listed_as_json(given: Given, rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
-    """Return the SQL of a table `v` that has all rows, and its parameter, which is one JSON value.
+    """Return the SQL of a table `v` that has all rows, and a list with its only parameter, a JSON text.
 
-    The driver needs a third of the time for one parameter that it needs for a VALUES list.
+    With one parameter, the driver needs only a third of the time that it needs for a VALUES list.
     """
     text = json.dumps(list(zip(*_fitted(given, rows), strict=True)))
     listed = "jsonb_array_elements(%s) WITH ORDINALITY AS given(x, nth)"
@@ -368,7 +370,7 @@ def _fitted(given: Given, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
 
 
 def slices(rows: Sequence[T], *, columns: int = 1) -> Iterator[Sequence[T]]:
-    """Yield slices of the rows, each small enough for the variables that one statement can have."""
+    """Yield slices of the rows, each small enough for one statement, whose number of variables is limited."""
     size = VARIABLES_PER_STATEMENT // columns
     for start in range(0, len(rows), size):
         yield rows[start : start + size]

@@ -391,9 +391,9 @@ def _steps(request: HttpRequest, execution: Execution) -> dict[str, Any]:
 
 
 def _tails(attempts: Sequence[Activity]) -> dict[int, list[OutputLine]]:
-    """Return the last output lines of at most TAILS_SHOWN attempts that have begun, by the attempt's id.
+    """Return a dict from attempt id to last output lines, for at most TAILS_SHOWN attempts that have begun.
 
-    Running attempts are chosen first, then failed ones, then the newest of the others.
+    Running attempts are chosen first, then failed ones, then the others; of each kind, the newest first.
     """
     began = [attempt for attempt in attempts if attempt.executed_at is not None]
     began.sort(key=lambda attempt: (not attempt.is_final, attempt.failed, attempt.pk), reverse=True)

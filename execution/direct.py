@@ -307,7 +307,7 @@ def _is_recorded(finish: Finish) -> bool:
 class Wait:
     """A wait for a condition, for at most `seconds`.
 
-    The condition is tested again after each change in the queue, and at least every `patience` seconds.
+    The condition is tested again when a Watch reports a change, and at least every `patience` seconds.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -323,10 +323,7 @@ class Wait:
         return self._watch is not None
 
     def until(self, look: Callable[[], T | None]) -> T | None:
-        """Call `look` until it returns a result other than None; return this result.
-
-        Return None if the time is up.
-        """
+        """Call `look` until it returns a result other than None; return the result, or None at a timeout."""
         while True:
             self.woken.clear()
             found = look()

@@ -141,7 +141,7 @@ def _unmet(line: Line, failed: str, rest: Rest) -> tuple[str, str] | None:
 
 
 def clean_up(plan: Sequence[Line], *, is_failure: bool) -> list[int]:
-    """Return the numbers of the plan lines that still run after a cancel or, if `is_failure`, a timeout.
+    """Return the numbers of the plan lines that still run after a cancel, or after a timeout (`is_failure`).
 
     These are the clean-up steps and, after a timeout, also the steps that run after a failure. The steps of
     the first group have nothing to clean up, so they are cancelled like any other step.

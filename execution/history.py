@@ -34,7 +34,7 @@ class Ran(NamedTuple):
     activity_id: int = 0
     deadline_at: datetime | None = None
     is_partial: bool = False
-    """Whether this is a retry that reused steps. If so, its duration does not cover the whole run."""
+    """Whether this is a retry that reused steps. The duration of such a retry does not cover all steps."""
 
     @property
     def duration(self) -> timedelta | None:
@@ -50,7 +50,7 @@ class Bucket(NamedTuple):
 
 
 def recent(schedule_ids: Sequence[int], *, count: int) -> dict[int, list[Ran]]:
-    """Return the last `count` executions of each schedule, newest first, by the id of the schedule."""
+    """Return a dict from schedule id to the last `count` executions of that schedule, newest first."""
     if not schedule_ids:
         return {}
     columns = "schedule_id, id, status, cancel_requested_at IS NOT NULL, activity_id, started_at, finished_at"
@@ -98,7 +98,7 @@ def ended_by_hour(since: datetime) -> list[Bucket]:
 
 
 def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list[Bucket]:
-    """Count the latest executions of a schedule, by status and by the ten minutes (UTC) of their start.
+    """Count the last `most` executions of a schedule, by status and by the ten minutes (UTC) of their start.
 
     The periods are short so that a page can add them up to days in the schedule's time zone.
     """
@@ -112,6 +112,6 @@ def started_by_time(schedule_id: int, *, most: int = MOST_ON_A_CALENDAR) -> list
 
 
 def _beginning(text: str) -> datetime:
-    """Parse the start of a bucket, which is an hour (“2026-11-16 03”) or ten minutes (“2026-11-16 03:4”)."""
+    """Parse the first characters of a time: an hour (“2026-11-16 03”) or ten minutes (“2026-11-16 03:4”)."""
     whole = f"{text}:00" if len(text) == HOUR else f"{text}0"
     return datetime.fromisoformat(whole.replace("T", " ")).replace(tzinfo=UTC)

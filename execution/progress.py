@@ -44,7 +44,7 @@ class ExecutionProgress(NamedTuple):
 
 
 def progress_by_root(roots: Sequence[int]) -> Mapping[int, ExecutionProgress]:
-    """Return the progress of many executions, read with one query; the keys are ids of root activities."""
+    """Return a dict from root activity id to the progress of its execution, read with one query."""
     if not roots:
         return {}
     theirs, params = among("parent_id", roots)

@@ -91,7 +91,7 @@ def after_drain(budget: Budget, *, now: datetime) -> Next:
 
 
 def delay(failures: int, budget: Budget) -> timedelta:
-    """Return the delay before the next attempt: by default 10, 20, 40 s and so on, up to ten minutes.
+    """Return the delay after this many failures: with a step's default settings 10, 20, 40 … 600 seconds.
 
     If the first delay is longer than the maximum, the first delay is used before every attempt.
     """

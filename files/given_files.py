@@ -12,7 +12,7 @@ STANDARD_INPUT = "-"
 
 
 class Unfit(Exception):
-    """The file cannot be used. The message says why and what to do; the caller adds the name of the file."""
+    """Raised if a file cannot be used. The message says why and what to do, but not the file's name."""
 
     def __init__(self, words: str, *, line: int = 0) -> None:
         self.words = words

@@ -26,9 +26,10 @@ def create_once(path: Path, content: str) -> None:
 
 
 def replace(path: Path, content: str) -> None:
-    """Replace the content of the file.
+    """Replace the content of the file, or create the file.
 
-    Only one process may do this at a time. A draft that a killed process left behind is overwritten.
+    The content is first written to a draft, another file in the same folder. Only one process may do this at
+    a time. A draft that a killed process left behind is overwritten.
     """
     path = path.resolve()
     draft = path.with_name(f"{path.name}.draft")

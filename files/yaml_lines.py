@@ -117,7 +117,7 @@ class _Open:
 
 @dataclass
 class _Reading:
-    """Builds a document from the parser's events, without recursion.
+    """A reader that builds a document from the parser's events, without recursion.
 
     `yaml.compose` is not used: it is recursive, and it drops the anchors and the lines of aliases, which the
     error messages need (see tests/ground/test_yaml_lines.py). Checking the events before composing made the

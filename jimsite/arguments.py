@@ -133,7 +133,7 @@ def run_called(text: str) -> Execution | Job:
 
 
 def activity_called(text: str) -> Activity:
-    """Find an activity by its number, or by the id of a job or step, which means the last attempt."""
+    """Find the activity with this number, or the last attempt of the job or step with this id."""
     key, found = uuid_of(text), _ID.fullmatch(text.strip())
     if key is not None:
         activity = Activity.objects.filter(task_key=key).order_by("-attempt").first()

@@ -25,7 +25,7 @@ class Backend(ModelBackend):
         return user  # type: ignore[no-any-return]
 
     def get_all_permissions(self, user_obj: Any, obj: Any = None) -> set[str]:
-        """Return the permissions that `get_user` has loaded; if it has loaded none, let Django load them."""
+        """Return the permissions that `get_user` stored in the user; without these, let Django load them."""
         held = getattr(user_obj, "held", None)
         if held is None or obj is not None or not user_obj.is_active:
             return super().get_all_permissions(user_obj, obj=obj)

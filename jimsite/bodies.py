@@ -34,7 +34,7 @@ def bounded_asgi(application: AsgiApplication) -> AsgiApplication:
 
 
 class _Body:
-    """Counts the bytes of a body while it is read, because its length might not be declared."""
+    """A request body whose bytes are counted while it is read, because its length might not be declared."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

@@ -157,7 +157,10 @@ def secret_key(*, data_dir: Path, about: str = "") -> str:
         create_once(path, secrets.token_urlsafe(50))
         key = given_files.read(path, most=MOST_BYTES).strip()
     except OSError as error:
-        raise ImproperlyConfigured(f"The secret key cannot be stored in {path}: {error.strerror}.") from None
+        raise ImproperlyConfigured(
+            f"The secret key cannot be stored in {path}: {error.strerror}. Give the user that runs JIM write "
+            "access to the folder, or set JIM_SECRET_KEY."
+        ) from None
     except given_files.Unfit as error:
         raise ImproperlyConfigured(
             f"{path} {error}. Alternatively, delete the file, and JIM generates a new secret key."
@@ -197,7 +200,10 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ImproperlyConfigured(f"The folder {path} cannot be created: {error.strerror}.") from None
+        raise ImproperlyConfigured(
+            f"The folder {path} cannot be created: {error.strerror}. Create it, and make the user that runs "
+            "JIM its owner, or choose another folder."
+        ) from None
 
 
 def _given(name: str) -> str:

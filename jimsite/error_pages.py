@@ -71,7 +71,7 @@ class DatabaseAway:
 
 
 class DiscreetReports(SafeExceptionReporterFilter):
-    """Hides sensitive variables in error pages even with JIM_DEBUG=1."""
+    """A filter that hides sensitive variables in error pages, even with JIM_DEBUG=1."""
 
     def is_active(self, request: HttpRequest | None) -> bool:
         return True

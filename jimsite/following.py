@@ -161,9 +161,10 @@ class Watch:
             self.console.print(line, soft_wrap=True)
 
     def _interrupted(self, execution_id: int) -> None:
-        """Ask the user what to do: cancel the execution, keep waiting, or leave it by raising CommandError.
+        """Ask the user whether to cancel the execution, leave it running, or keep waiting.
 
-        If `self.cancels` is true, cancel the execution without asking.
+        If `self.cancels` is true, cancel the execution without asking. If the user leaves it running, raise
+        CommandError.
         """
         choice = "c" if self.cancels else self._choice(execution_id)
         if choice == "w":

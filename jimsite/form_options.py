@@ -35,7 +35,7 @@ F = TypeVar("F", bound=forms.BaseForm)
 
 @dataclass(frozen=True)
 class FormOptions:
-    """Creates an option for each field of a form, and fills the form with the given values."""
+    """Command-line options for the fields of a form, from whose values the form is filled."""
 
     form: type[forms.BaseForm]
     # The metavars of fields that are positional arguments.
@@ -57,9 +57,9 @@ class FormOptions:
             parser.add_argument(option, dest=name, required=is_needed, help=_help(name, each), **kind)
 
     def read(self, make: Callable[[QueryDict | None], F], options: dict[str, Any]) -> F:
-        """Fill the form with the given values, and the other fields with the values that a page would show.
+        """Return the form, filled with the given options; raise ValidationError if it is invalid.
 
-        Raise ValidationError with the errors by field.
+        Fields whose option is not given get the values that a page would show. `make` creates the form.
         """
         shown, given = make(None), QueryDict(mutable=True)
         for name, each in shown.fields.items():

@@ -36,7 +36,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, execution_id: int, *, usual: timedelta | None = None, now: datetime) -> Snapshot:
-        """Load the snapshot with two queries, as it is read often."""
+        """Load a snapshot with only two queries, because snapshots are loaded often."""
         rows = Execution.objects.select_related("activity", "occurrence", "schedule")
         execution = rows.defer("plan", "last_result", "schedule__calendars", "schedule__last_result").get(
             pk=execution_id
@@ -109,7 +109,10 @@ class Snapshot:
 
 
 def chosen(steps: Sequence[Activity], *, most: int) -> Sequence[Activity]:
-    """Return the steps to show, in plan order. Running steps are preferred, then failed ones."""
+    """Return at most `most` steps, in plan order.
+
+    Running steps are preferred, then failed ones, then those that ended last.
+    """
     if len(steps) <= most:
         return steps
     telling = sorted(steps, key=lambda step: (step.status != "in_progress", not step.failed, _newest(step)))

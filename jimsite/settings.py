@@ -48,14 +48,14 @@ JIM_OUTPUT_BYTES = environment.whole(
     1_048_576,
     least=1,
     most=1_073_741_824,
-    about="How many bytes of output are stored for each attempt at most.",
+    about="Largest output that is stored for each attempt, in bytes.",
 )
 JIM_OUTPUT_LINES = environment.whole(
     "JIM_OUTPUT_LINES",
     10_000,
     least=1,
     most=10_000_000,
-    about="How many lines of output are stored for each attempt at most.",
+    about="Largest output that is stored for each attempt, in lines.",
 )
 
 JIM_BUFFER_LIMIT = environment.whole(
@@ -86,7 +86,8 @@ JIM_OVERDUE_SECONDS = environment.seconds(
 JIM_CONCURRENCY_POLICY = environment.text(
     "JIM_CONCURRENCY_POLICY",
     "execution.queue.concurrency.AllKeys",
-    about="Dotted path of a class whose method keys(line) returns the keys of the limits for a task.",
+    about="Dotted path of a class whose method keys(line) returns the keys of all limits that a task counts "
+    "for. The line is the task's step or job, as a dict.",
 )
 
 JIM_WAKE_LEAST_SECONDS = environment.seconds(
@@ -104,9 +105,9 @@ JIM_WAKE_MOST_SECONDS = environment.seconds(
 JIM_WORKFLOW_FIXER = environment.text(
     "JIM_WORKFLOW_FIXER",
     "",
-    about="Dotted path of a function that is called when a workflow run fails with a logic error. The "
-    "function gets the run and returns whether to retry it at once, with the code that the workers have "
-    "loaded. If empty, no function is called.",
+    about="Dotted path of a function that is called when a workflow run fails with a logic error, with this "
+    "run as its argument. If the function returns True, the run is retried at once, with the code that the "
+    "workers have loaded. If the path is empty, no function is called.",
 )
 
 JIM_EXECUTABLE_FOLDERS = environment.folders(

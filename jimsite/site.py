@@ -32,7 +32,7 @@ ORDER = {
 
 
 class JimAdminSite(AdminSite):
-    """The admin site. Only processes that serve or check the admin pages load their modules."""
+    """The admin site. Only processes that serve or check the admin pages load the modules of these pages."""
 
     site_header = site_title = "JIM"
     site_url = "/"
@@ -49,7 +49,7 @@ class JimAdminSite(AdminSite):
         return super().check(app_configs)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """Wrap a view, so that its query parameters contain only text that can be passed to the database."""
+        """Wrap a view, and replace the characters in its query parameters that the database cannot store."""
 
         @wraps(view)
         def cleaned_view(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

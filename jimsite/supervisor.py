@@ -25,7 +25,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def backoff(ends: int) -> float:
-    """Return how many seconds to wait before a restart, given how often the child has ended in a row."""
+    """Return how many seconds to wait before restarting a child that has ended `ends` times in a row."""
     return BACKOFFS[min(ends, len(BACKOFFS)) - 1]
 
 

@@ -209,7 +209,7 @@ def _widest(name: str, cells: Sequence[str | Text]) -> int:
 
 
 def state(name: str, *, of: str = "") -> Text:
-    """Show a state with its glyph and colour, or with the glyph and colour of the state `of`."""
+    """Show a state with its glyph and colour; if `of` is given, with the glyph and colour of that state."""
     tone = words.tone(of or name)
     return Text(f"{words.TONES[tone][0]} {words.said(name)}", style=STYLES[tone]) if name else Text()
 

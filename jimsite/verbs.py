@@ -177,7 +177,7 @@ class VerbsCommand(OperatingCommand):
         *,
         but: Collection[str] = (),
     ) -> Iterable[Verb]:
-        """Yield a verb for each of the model's Operations."""
+        """Yield a verb for each of the model's Operations, except those named in `but`."""
         for operation in offered_for(model):
             if operation.name not in but:
                 yield Verb(
@@ -188,7 +188,7 @@ class VerbsCommand(OperatingCommand):
                 )
 
     def _named_here(self) -> dict[str, str]:
-        """Return the command-line option of each field, by the name of the field."""
+        """Return a dict from field name to command-line option, for the verb of this call."""
         actions = self.parsers[self.verb]._actions
         return {each.dest: each.option_strings[0] for each in actions if each.option_strings}
 
@@ -202,7 +202,7 @@ def _as_help(operation: Operation[Any]) -> str:
 
 
 def _named(target: Target, texts: Sequence[str]) -> dict[str, Any]:
-    """Find the rows that the user named, and return them by the typed text, each row only once."""
+    """Find the rows that the user named; return a dict from typed text to row, with each row only once."""
     found: dict[str, Any] = {}
     for text in texts:
         row = target.find(text)

@@ -55,7 +55,10 @@ class WatchFolder(Producer):
         return sorted(found)
 
     def found(self, now: datetime) -> dict[str, str]:
-        """Return file names by message id, without files that changed just now and may be incomplete."""
+        """Return a dict from message id to file name.
+
+        Files that changed just now are left out, because they may be incomplete.
+        """
         if not inbox().is_dir():
             return {}
         with os.scandir(inbox()) as entries:

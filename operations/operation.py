@@ -93,7 +93,7 @@ _offered: dict[str, list[Operation[Any]]] = {}
 
 
 def offer(model: type[Model], *operations: Operation[Any], first: bool = False) -> None:
-    """Register operations on rows of a model after those already registered; with `first`, before them."""
+    """Offer operations on rows of a model, listed after those offered before; with `first`, ahead of them."""
     known = _offered.setdefault(model._meta.label, [])
     known[0 if first else len(known) :] = [*operations, *(known if first else ())]
 

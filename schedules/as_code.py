@@ -56,11 +56,11 @@ class Selection:
 
 
 def selected(names: Sequence[str], *, tags: Sequence[str]) -> Selection:
-    """Return the open schedules that have these names and all of these tags, and what those schedules use.
+    """Return the open schedules with these names and tags, and the calendars and templates that they use.
 
-    The calendars and templates that the schedules use are included. Without names and tags, return all open
-    schedules, all calendars, and all templates that are active or in use. Raise Refused if a name is unknown
-    or if no schedule has the tags.
+    A schedule must have one of the names, if there are any, and all of the tags. Without names and tags,
+    return all open schedules, all calendars, and all templates that are active or in use. Raise Refused if no
+    open schedule has all of the tags, or if a name is not the name of such a schedule.
     """
     schedules = Schedule.objects.open().tagged(*tags)
     label = "tag" if len(tags) == 1 else "tags"
@@ -139,8 +139,8 @@ def schedule_entry(definition: Mapping[str, Any]) -> dict[str, Any]:
 def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
     """Return a step as it is written in a file.
 
-    Unless the step is `alone`, its index is included: a list of steps without indexes would suggest that the
-    steps run in the order of the list.
+    `alone` means that the schedule has no other step. Otherwise, the index is included even if it is 0: a
+    list of steps without indexes would suggest that the steps run in the order of the list.
     """
     always = () if alone else ("index",)
     if "template" in step:
@@ -154,10 +154,10 @@ def step_entry(step: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
 
 
 def _templated_entry(step: Mapping[str, Any], always: Sequence[str]) -> dict[str, Any]:
-    """Return the fields that a step with a template sets itself.
+    """Return a step with a template as it is written in a file: only the fields that the step sets itself.
 
-    Default values are included, because the template may have other values. An index of 0 is left out unless
-    `always` names the index.
+    Default values are included, because the template may have other values. Only an index of 0 is left out,
+    unless `always` contains "index".
     """
     values = {name: _sorted(step[name]) for name in ("index", "name", "template", *STEP) if name in step}
     is_usual = _is_default(STEP["index"], values["index"]) and "index" not in always
@@ -193,7 +193,7 @@ def started_in_words(definition: Mapping[str, Any]) -> str:
 
 
 def _parsed(spec: object) -> Spec:
-    """Parse a spec with empty calendars. The content of a calendar is not part of the text of a spec."""
+    """Parse a spec as if its shared calendars were empty: a spec is written with only their names."""
     return Spec.parse(spec, {name: [] for name in names_in(spec)})
 
 
@@ -217,10 +217,10 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
 
 
 def _lines(value: Any, other: Any) -> list[str]:
-    """Return the lines of a string, or the lines of the YAML for any other value.
+    """Return the lines of a string, or of any other value as YAML.
 
-    None means that the value is missing, so it has no lines. But if `other`, the value to compare with, is a
-    number, None is a stored null.
+    None has no lines, because it means that the value is missing. But if `other`, the value to compare with,
+    is a number, None is a stored null: return the line "null".
     """
     match value:
         case None:

@@ -155,7 +155,7 @@ class _Part:
     def given(self, shape: Shape, *others: str) -> dict[str, Any]:
         """Return the values that have the right type; report all other values and unknown keys as problems.
 
-        `shape` has the fields of the values by key. `others` are further keys that are allowed.
+        `shape` is a dict from key to model field. `others` are keys that are allowed, but not returned.
         """
         self.refuse_unknown([*shape, *others])
         known: dict[str, Node] = {key: node for key, node in self.node.value.items() if key in shape}

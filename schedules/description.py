@@ -71,10 +71,10 @@ class Result:
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """The progress of a backfill, counted in times of the schedule.
+    """The progress of a backfill, counted in scheduled times.
 
-    Of the `total` times, `passed` have been checked, `added` have become occurrences, and `waiting` of these
-    occurrences are pending.
+    Of `total` times, `passed` have been checked; `added` of these have become occurrences, and `waiting` of
+    these occurrences are pending.
     """
 
     id: int
@@ -177,7 +177,10 @@ def _pause(schedule: Schedule) -> Pause:
 
 
 def _waiting(schedule: Schedule) -> dict[int | None, int]:
-    """Return the number of pending occurrences by backfill id; None is the key of those without one."""
+    """Return a dict from backfill id to the number of pending occurrences.
+
+    The key None counts the occurrences that do not belong to a backfill.
+    """
     pending = schedule.occurrences.pending().order_by()
     return dict(pending.values_list("backfill").annotate(Count("pk")))
 

@@ -99,7 +99,7 @@ class Tags(forms.Field):
 
 
 class Memo(forms.Field):
-    """A memo: texts by name, typed as one “name: text” per line, with quotes around special characters."""
+    """A memo: one “name: text” per line. Names and texts with special characters are put in quotes."""
 
     widget = code_lines(3)
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def fill(now: datetime) -> None:
-    """Set the cursor and the first `next_run_at` of schedules that do not have a cursor yet."""
+    """Set the cursor (`processed_until`) and `next_run_at` of the schedules that do not have a cursor yet."""
     while schedules := list(Schedule.objects.open().unfilled()[:SCHEDULES_PER_PASS]):
         for schedule in schedules:
             try:

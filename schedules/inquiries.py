@@ -29,7 +29,7 @@ class WhyForm(forms.Form):
 
     @classmethod
     def asked(cls, request: HttpRequest, schedule: Schedule) -> WhyForm:
-        """Return the form for a request; a time with a UTC offset is converted to the schedule's zone."""
+        """Return the form filled in from a request; put a time with a UTC offset in the schedule's zone."""
         form = cls(request.GET if "at" in request.GET else None)
         form.fields["at"].help_text = f"In the time zone {schedule.zone}."
         at = form.cleaned_data["at"] if form.is_valid() else None
@@ -73,9 +73,9 @@ def _revision(revisions: Revisions, number: int) -> Revision:
 
 
 def uses(template: TaskTemplate) -> list[tuple[Step, list[str]]]:
-    """Return the first steps of open schedules that use the template, each with its overrides in words.
+    """Return the steps of open schedules that use the template, each with its overrides in words.
 
-    Up to one step more than a page shows is returned: an extra step tells the page that the list is cut.
+    The list has at most one step more than a page shows; the extra step tells the page that the list is cut.
     """
     steps = template.steps.exclude(schedule__status="closed").select_related("schedule")
     ordered = steps.order_by(Lower("schedule__name"), "index", "pk")

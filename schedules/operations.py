@@ -78,10 +78,8 @@ class UnskipForm(forms.Form):
 
 
 class BackfillForm(OnceForm):
-    start_at = WallTime(label="From", help_text="The start of the range, which is included. {clock}")
-    end_at = WallTime(
-        label="To", help_text="The end of the range, which is included. It cannot be in the future."
-    )
+    start_at = WallTime(label="From", help_text="The range includes this time. {clock}")
+    end_at = WallTime(label="To", help_text="The range includes this time. It cannot be in the future.")
     which = forms.ChoiceField(
         label="Which times",
         choices=Backfill.Which.choices,
@@ -283,7 +281,7 @@ def clock_of(schedules: Sequence[Schedule]) -> str:
 def instant(schedule: Schedule, typed: datetime, *, fold: int = 0) -> datetime:
     """Return a typed time as an instant. A time without a UTC offset is in the schedule's time zone.
 
-    If a clock time occurs twice because the clocks go back, `fold` chooses between the two.
+    If a clock time occurs twice because the clocks go back, `fold` 0 is the first time, and 1 the second.
     """
     return typed if typed.tzinfo else typed.replace(tzinfo=schedule.zone, fold=fold).astimezone(UTC)
 
@@ -296,7 +294,7 @@ def _range_of(schedule: Schedule, answers: dict[str, Any]) -> dict[str, datetime
 
 
 def _left_out(schedules: Sequence[Schedule]) -> dict[str, str]:
-    """Map each stored time whose skip can be undone to its text in the time zone of its schedule."""
+    """Return a dict from each time that is marked to be skipped to its text in its schedule's time zone."""
     times = {name: schedule for schedule in schedules for name in schedule.skips}
     return {
         name: f"{on_the_clock(datetime.fromisoformat(name), times[name].zone)} {times[name].zone}"

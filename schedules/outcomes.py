@@ -93,9 +93,9 @@ def _sentence(occurrence: Occurrence, local: LocalTime, now: datetime) -> str:
 
 
 def in_the_way(occurrence: Occurrence, running: int | None) -> int | None:
-    """Return the id of the execution that keeps or kept the occurrence from starting, or None.
+    """Return the id of the execution that blocks the start of the occurrence, or has blocked it, or None.
 
-    `running` is the id of the running execution, which is returned while the occurrence waits.
+    `running` is the id of the running execution: this execution blocks an occurrence that still waits.
     """
     if occurrence.status == Occurrence.Status.PENDING:
         return running if occurrence.due_at is None else None
@@ -103,7 +103,10 @@ def in_the_way(occurrence: Occurrence, running: int | None) -> int | None:
 
 
 def reason_in_short(occurrence: Occurrence, *, now: datetime, running: int | None = None) -> str:
-    """Return the reason in a few words, for a list that has its own link to the blocking execution."""
+    """Return in a few words why the occurrence waits or did not start.
+
+    The words do not name the blocking execution, because the list that shows them links to it.
+    """
     if occurrence.status != Occurrence.Status.PENDING:
         is_blocked = occurrence.reason == "overlap"
         return (

@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """The decision on one occurrence; `behind` is another occurrence that started first in the same pass."""
+    """The decision on one occurrence; `behind` is the id of an occurrence started first in the same pass."""
 
     id: int
     verdict: Literal["start", "keep", "skip", "miss"]
@@ -86,7 +86,7 @@ def latest_missed(catch_up_seconds: int | None, now: datetime) -> datetime | Non
 
 
 def is_missed(planned_at: datetime, missed_before: datetime | None) -> bool:
-    """Return whether an automatic occurrence is missed; see `latest_missed`."""
+    """Return whether an automatic occurrence is missed; `missed_before` comes from `latest_missed`."""
     return missed_before is not None and planned_at < missed_before
 
 

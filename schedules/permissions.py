@@ -21,14 +21,14 @@ May = Callable[[str], bool]
 
 
 def anything(permission: str) -> bool:
-    """Return True for any permission. Only JIM itself and its shell use this function as a check."""
+    """Return True for any permission: the check for JIM itself and for its shell commands."""
     return True
 
 
 def lacking(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], may: May
 ) -> dict[str, list[str]]:
-    """Return each missing permission with the names of the steps in `after` that need it.
+    """Return a dict from each missing permission to the names of the steps in `after` that need it.
 
     Steps that are unchanged from `before` need no permission.
     """

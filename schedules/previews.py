@@ -66,7 +66,7 @@ def preview(
 
 
 def changed_times(before: Sequence[datetime], after: Sequence[datetime], count: int) -> Difference:
-    """Return the times that are in only one of the lists, as far as both lists are complete.
+    """Return which times are only in `before`, and which are only in `after`.
 
     A list of `count` times may continue after its last time, so later times of the other list are ignored.
     """

@@ -47,7 +47,11 @@ class Author:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The changes that were made, or that a dry run would make, and the problems that prevent them."""
+    """The changes that were made, or that a dry run would make, and the problems that prevent them.
+
+    `unchanged` is the number of entries that match the stored objects. `others` is the number of open
+    schedules that the files do not mention.
+    """
 
     changes: list[Change]
     unchanged: int
@@ -80,7 +84,7 @@ def reconcile(
     paused: bool = False,
     along: Along = iter,
 ) -> Outcome:
-    """Apply all entries of a library or, if there are problems, none, and return the outcome.
+    """Apply all entries of a library, or none if there are problems; return the outcome.
 
     With `dry_run`, all changes are rolled back. With `paused`, new schedules start paused. `along` is given
     the changes and yields each of them again; it can show progress, for example.
@@ -344,7 +348,7 @@ def _compared_schedules(
 
 
 def _stored(keys: Iterable[str]) -> dict[str, Schedule]:
-    """Return the open schedules with these names, by exact and by lower-case name."""
+    """Return the open schedules with these lower-case names, as a dict by exact and by lower-case name."""
     wanted = set(keys)
     names = Schedule.objects.open().values_list("pk", "name")
     pks = [pk for pk, name in names if name.lower() in wanted]

@@ -66,16 +66,19 @@ class EventSource(Protocol):
     """The interface of an app that has topics whose events start schedules."""
 
     def complaints(self, schedule: Schedule, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return errors in the topics of a schedule that has these steps."""
+        """Return errors in the topics of a schedule; `steps` are its complete steps."""
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
-        """React to new topics or a new state of a schedule, which the caller's transaction has locked."""
+        """Adapt to the topics and state of a schedule after a change; the caller has locked the schedule."""
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """React when occurrences of these schedules, which the caller has locked, are no longer pending."""
+        """Resume adding events to these schedules, because some of their occurrences are no longer pending.
+
+        The caller has locked the schedules.
+        """
 
     def events(self, ids: Collection[int]) -> Mapping[int, Mapping[str, Any]]:
-        """Return events by id, each with the topic, message_id, title and payload for placeholders."""
+        """Return a dict from event id to id, topic, message_id, title and payload, for placeholders."""
 
 
 step_types: dict[str, StepKind] = {}

@@ -71,7 +71,7 @@ class Revisions(Sequence[Revision]):
         return None if since is None or since.operation == "create" else _completed(_before(since))
 
     def since(self, activity_id: int, *, most: int) -> list[Revision]:
-        """Return the revisions that are newer than an activity, at most the newest `most`."""
+        """Return those of the newest `most` revisions that are newer than an activity, newest first."""
         return [revision for revision in self[:most] if revision.activity_id > activity_id]
 
     def creation(self) -> Activity | None:
@@ -131,7 +131,7 @@ def records_of(target: Model) -> ActivityQuerySet:
 
 
 def calendars_at(schedule: Schedule, spec: object, at: datetime) -> dict[str, Any]:
-    """Return the exclusions that the calendars of a spec had at a time, by name of the calendar.
+    """Return a dict from the name of each calendar of a spec to the exclusions it had at a time.
 
     For a calendar without a record of that time, the current exclusions are returned.
     """
@@ -190,7 +190,7 @@ def _defaults(model: type[Model], names: Sequence[str]) -> dict[str, Any]:
 def _fields(*definitions: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the definitions without their steps.
 
-    Calendars and templates that some of the definitions lack are left out too.
+    Keep only the calendars and templates that all the definitions have.
     """
     fields = [_without(definition, ("steps", *SHARED)) for definition in definitions]
     for kind in SHARED:
@@ -253,7 +253,7 @@ def _compared(path: str, before: Any, after: Any) -> Iterator[Change]:
 
 
 def _compared_lists(path: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
-    """Yield the changes between two lists; an inserted or removed entry does not change the others."""
+    """Yield the changes between two lists; inserting or removing an entry does not change those after it."""
     if len(before) + len(after) > LONGEST_COMPARED:
         yield from [Change(path, before, after)] if before != after else []
         return

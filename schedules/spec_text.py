@@ -44,7 +44,7 @@ _EXCLUSION_FORMS = (
 
 
 def from_text(typed: Mapping[str, str]) -> dict[str, Any]:
-    """Return the typed spec as values for JSON; raise SpecError for a line that is not a rule."""
+    """Convert a typed spec to its JSON form; raise SpecError for a line that cannot be read."""
     spec: dict[str, Any] = {
         "cron": _lines(typed.get("cron", "")),
         "every": [_interval(line) for line in _lines(typed.get("every", ""))],
@@ -57,12 +57,12 @@ def from_text(typed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def exclusions_from_text(text: str) -> list[object]:
-    """Return the exclusions that are typed for a shared calendar as values for JSON."""
+    """Convert the typed exclusions of a shared calendar to their JSON form."""
     return _each("excluded", {"excluded": text}, _exclusion)
 
 
 def to_text(spec: object, calendars: Mapping[str, object] = NO_CALENDARS) -> dict[str, str]:
-    """Return a spec as text by form field, even a broken spec, so that it can be corrected."""
+    """Return the text of each form field for a spec, even for a broken one, so that it can be corrected."""
     known = spec if isinstance(spec, Mapping) else {}
     zone, dst = str(known.get("time_zone", Spec.time_zone)), str(known.get("dst", Spec.dst))
     return {
@@ -114,9 +114,9 @@ def _interval(line: str) -> object:
 
 
 def _number(text: str) -> str | int:
-    """Return a bare number, of seconds, as an integer; return any other text unchanged.
+    """Return a number without a unit, which means seconds, as an integer; return other text unchanged.
 
-    A number that is too long for a duration also stays text.
+    A number with more than 18 digits also stays text.
     """
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
 

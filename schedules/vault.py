@@ -50,7 +50,7 @@ class Keys:
         return self._fernet.encrypt(value.encode()).decode()
 
     def decrypt(self, token: str) -> str | None:
-        """Return the decrypted value of a token, or None if no key fits."""
+        """Return the decrypted value, or None if no key fits."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -93,7 +93,10 @@ def current() -> Keys:
 
 
 def for_writing(*, may_make_one: bool) -> Keys:
-    """Return the keys to encrypt with. If none exist, make one if `may_make_one`, or raise VaultError."""
+    """Return the keys to encrypt with.
+
+    If none exist, make one; without `may_make_one`, raise VaultError instead.
+    """
     keys = current()
     if keys.texts:
         return keys

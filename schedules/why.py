@@ -57,7 +57,7 @@ class Explanation:
 
 def why(schedule: Schedule, at: datetime, *, now: datetime) -> Explanation:
     """Explain why a schedule did or did not run at a time; a naive time is in the schedule's time zone."""
-    if not FIRST.year < at.year < LAST.year:
+    if not FIRST.year <= at.year <= LAST.year:
         known = f"schedules have times from {FIRST.year} to {LAST.year} only"
         return Explanation(
             at, f"{at:%H:%M:%S} in {at.year}", f"The schedule does not run at this time: {known}."
@@ -121,7 +121,10 @@ class _Question:
         return list(told.order_by("source", "pk")[:MOST_TOLD])
 
     def _ledger_of_second_pass(self) -> list[Occurrence]:
-        """Return the occurrences of the second pass of a repeated clock time; if any, explain that pass."""
+        """Return the occurrences of the second pass of a repeated clock time.
+
+        If there are any, set `at` to the second pass, so that the answer explains this pass.
+        """
         if self.wall is None or (second_pass := passes_of(self.wall, self.zone)[1]) == self.at:
             return []
         first_pass, self.at = self.at, second_pass

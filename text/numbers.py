@@ -9,7 +9,7 @@ MOST_DIGITS = 18
 def whole_number(
     text: str, *, digits: int = MOST_DIGITS, least: int = 0, most: int = 10**MOST_DIGITS - 1
 ) -> int | None:
-    """Parse the digits 0 to 9, without sign, space or separator.
+    """Parse a whole number that consists only of the digits 0 to 9.
 
     Return None for other text, for more than `digits` digits and for numbers outside `least` to `most`.
     """

@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def markup(text: str) -> SafeString:
-    """Return the text as escaped HTML, with the class names of `jim.css` for colours and styles."""
+    """Return text with ANSI codes as escaped HTML; colours and styles become class names of `jim.css`."""
     shown = [
         format_html('<span class="{}">{}</span>', piece.classes, piece.text)
         if piece.classes

@@ -118,7 +118,7 @@ class Day:
 
     @property
     def success_rate(self) -> float | None:
-        """Return which share of the completed and failed runs completed, or None if no run did either."""
+        """Return the share of completed runs among completed and failed ones; None if there are neither."""
         ended = self.counts["completed"] + self.counts["failed"]
         return self.counts["completed"] / ended if ended else None
 

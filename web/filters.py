@@ -36,10 +36,7 @@ class _Moment(forms.DateTimeField):
         super().__init__(required=False, widget=widget, validators=[_check_year])
 
     def to_python(self, value: Any) -> datetime | None:
-        """Parse a time, which may be skipped or repeated when the clocks change.
-
-        Of a repeated time, the first occurrence is meant.
-        """
+        """Parse a time, even one that the clocks skip or show twice; of the latter, take the first."""
         try:
             return super().to_python(value)
         except ValidationError as error:

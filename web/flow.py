@@ -45,7 +45,7 @@ class Flow:
 
 
 def flow(nodes: Sequence[Node], links: Sequence[tuple[str, str]]) -> Flow:
-    """Draw nodes and links; a link is a pair of keys, from publisher to topic or from topic to consumer."""
+    """Draw nodes and links; a link is a pair of node keys: (publisher, topic) or (topic, consumer)."""
     known = {node.key: node for node in nodes}
     links = [(a, b) for a, b in dict.fromkeys(links) if a in known and b in known]
     column = _columns(list(known), links)

@@ -151,7 +151,7 @@ def _steps(attempts: Iterable[Activity]) -> list[list[Activity]]:
 
 
 def _reached(steps: Sequence[Sequence[Activity]], start: datetime) -> dict[int | None, datetime | None]:
-    """Return, by step index, the time when all earlier groups had ended, or None if one is still open."""
+    """Return a dict from step index to the time when all earlier groups had ended; None if one is open."""
     reached: dict[int | None, datetime | None] = {}
     last: datetime | None = start
     for index, group in groupby(steps, key=lambda step: step[0].step_index):

@@ -21,18 +21,18 @@ OLDER = "before"
 class Pages(Generic[M]):
     rows: list[M]
     older: str = ""
-    """The address of the next page; empty if there is none, or if the search stopped early (`further`)."""
+    """The address of the next page; empty on the last page, or if the search stopped early: see `further`."""
     newest: str = ""
     """The address of the first page, empty on the first page itself."""
     reached_at: datetime | None = None
-    """The time back to which the search went, if it ended before the oldest row."""
+    """How far back the search went; None unless it stopped before the oldest row."""
     further: str = ""
 
 
 def newest_first(request: HttpRequest, rows: QuerySet[M], *, key: str = "pk", within: str = "") -> Pages[M]:
     """Return a page of rows, those with the highest `key` first.
 
-    An index must provide this order. If its first column is another one, `within` names that column.
+    An index must provide this order. If a column precedes `key` in the index, `within` names this column.
     """
     part = keyset.read_page(rows, after=_before(request), count=ROWS, key=key, within=within)
     return _linked(request, part)
@@ -47,7 +47,7 @@ def look_back(
     until: datetime | None = None,
     reach: int,
 ) -> Pages[M]:
-    """Search the next `reach` rows of the table for those in `rows`, and return a page of them, newest first.
+    """Return a page of `rows`, newest first; search only the next `reach` rows of the whole table for them.
 
     `by` is a column of times that increase with the id; `since` and `until` are the bounds of these times.
     """
@@ -69,7 +69,7 @@ def look_among(
     by: str,
     reach: int,
 ) -> Pages[M]:
-    """Search the next `reach` of these rows for the `wanted` ones, and return a page of them, newest first.
+    """Return a page of the `wanted` rows, newest first; search only the next `reach` of `rows` for them.
 
     `key` and `within` are as in `newest_first`, and `by` is a column of times that increase with the key.
     """

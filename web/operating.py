@@ -123,7 +123,8 @@ def _targets(request: HttpRequest, of: Kind) -> list[Any]:
     targets = list(of.rows(request).filter(pk__in=ids).order_by("pk")[: MOST_AT_ONCE + 1])
     if len(targets) != len(ids) or len(targets) > MOST_AT_ONCE:
         raise Http404(
-            f"Some of the selected rows no longer exist, or more than {MOST_AT_ONCE} rows are selected."
+            f"Some of the selected rows no longer exist, or more than {MOST_AT_ONCE} rows are selected. "
+            f"Go back, reload the list, and select at most {MOST_AT_ONCE} rows."
         )
     return targets
 

@@ -154,7 +154,7 @@ def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str,
 
 
 def _after(cursor: str) -> Q:
-    """Return the filter for items after a cursor; an invalid cursor means the first page."""
+    """Return a condition that keeps only items after the cursor; an invalid cursor keeps all items."""
     activity, item = (whole_number(part) for part in cursor.partition(".")[::2])
     if activity is None or item is None:
         return Q()

@@ -47,7 +47,7 @@ STOP_POLLING = 286
 
 
 def page(permission: str, *, methods: tuple[str, ...] = READ) -> Callable[[View[P]], View[P]]:
-    """Decorate a view: require sign-in and `permission`, if any, and use the browser's time zone."""
+    """Decorate a view: require sign-in and `permission` (unless empty), and use the browser's time zone."""
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)

@@ -70,7 +70,7 @@ def running(executions: QuerySet[Execution], *, now: datetime) -> list[Running]:
 
 
 def running_of(schedule: Schedule, ran: Sequence[Ran], *, now: datetime) -> list[Running]:
-    """Return the running executions in `ran`, the recent history of a schedule, oldest first."""
+    """Return the oldest MOST_SHOWN running executions in `ran`, the recent history of a schedule."""
     rows = [_execution(schedule, each) for each in reversed(ran) if each.finished_at is None]
     return _with_progress(rows[:MOST_SHOWN], {schedule.pk: history.usual_duration(ran)}, now)
 

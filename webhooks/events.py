@@ -44,10 +44,10 @@ ENDINGS = {
 
 
 def is_newly_failing(outcomes: str, new: int, *, failures: int, among: int) -> bool:
-    """Return whether one of the newest `new` outcomes raised the number of failures to `failures`.
+    """Return whether one of the `new` latest outcomes reached the limit of failures.
 
-    `outcomes` is sorted from newest to oldest. After each new outcome, the failures among the last `among`
-    outcomes are counted.
+    The limit is `failures` failures among the last `among` outcomes. `outcomes` has one letter for each
+    execution, newest first; “f” is a failure.
     """
 
     def is_failing(since: int) -> bool:

@@ -47,9 +47,9 @@ class SigningSecret(forms.CharField):
 
 
 class ScheduleNames(Words):
-    """A field for the names of schedules, one per line, because a list could be too long to choose from.
+    """A text field for the names of schedules, one per line. The cleaned value is a list of schedule ids.
 
-    The cleaned value is a list of schedule ids.
+    Names are typed, because a list of all schedules could be too long to choose from.
     """
 
     def prepare_value(self, value: Any) -> Any:

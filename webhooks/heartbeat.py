@@ -32,7 +32,10 @@ def beat_until_stopped(context: ThreadContext) -> None:
 
 
 def ping(url: str) -> bool:
-    """Send one ping. The URL and the response are not logged, because they would let others send pings."""
+    """Send one ping, and return whether the monitor accepted it.
+
+    The URL and the response body are not logged, because they would let others send pings.
+    """
     # Imported here to save memory in schedulers without a monitor.
     from execution.outgoing.calls import Call, Request
     from execution.outgoing.network import CallFailed

@@ -62,7 +62,10 @@ def on_events(sender: object, events: Sequence[Event], is_heard: bool = True, **
 
 
 def _add_deliveries(kinds: set[str], find: Callable[[], Iterable[WebhookEvent]]) -> None:
-    """Add deliveries of the events that `find` returns. If no endpoint listens, this costs one query."""
+    """Add deliveries of the events that `find` returns.
+
+    `find` is called only if an endpoint listens to one of `kinds`. Otherwise, this costs a single query.
+    """
     listeners = [each for each in Endpoint.objects.listening() if each.kinds & kinds]
     if not listeners:
         return
@@ -79,7 +82,7 @@ def _add_deliveries(kinds: set[str], find: Callable[[], Iterable[WebhookEvent]])
 
 
 def _new_deliveries(event: WebhookEvent, listeners: Sequence[Listener]) -> Iterator[NewDelivery]:
-    """Yield the deliveries of one event. An event that causes an error does not affect other events."""
+    """Yield a delivery for each listener that wants the event. An error is logged and not raised."""
     try:
         body = ""
         for listener in listeners:
@@ -96,7 +99,7 @@ def _new_deliveries(event: WebhookEvent, listeners: Sequence[Listener]) -> Itera
 
 
 def _failing_data(event: WebhookEvent, listener: Listener) -> dict[str, Any] | None:
-    """Return the content of `schedule.failing`, or None if the listener's limit was not just reached."""
+    """Return the data of `schedule.failing`, or None if the listener's limit was not just reached."""
     outcomes, new = event.data["outcomes"], event.data["new"]
     if not is_newly_failing(outcomes, new, failures=listener.failures, among=listener.among):
         return None
@@ -154,7 +157,7 @@ def _event_of_change(kind: str, row: Row) -> WebhookEvent:
 
 
 def _events_of_signals(events: Sequence[Event]) -> Iterator[WebhookEvent]:
-    """Yield the webhook events of signals. This takes two queries for any number of signals."""
+    """Yield the webhook events of the events that the signal `noticed` reports, with at most two queries."""
     ids = {event.data["execution_id"] for event in events if "execution_id" in event.data}
     executions = {row["id"]: row for row in _executions("id", ids)}
     names = _names({event.schedule_id for event in events if event.schedule_id is not None})
@@ -217,7 +220,7 @@ def _names(ids: Collection[int]) -> dict[int, str]:
 
 
 def _with_ids(rows: QuerySet[Any], column: str, ids: Collection[int]) -> QuerySet[Any]:
-    """Filter by ids, which are passed as an array, because PostgreSQL limits the number of parameters."""
+    """Keep the rows with these ids. PostgreSQL gets them as an array, because it limits parameters."""
     where, params = among(f"{rows.model._meta.db_table}.{column}", list(ids))
     return rows.extra(where=[where], params=params)  # noqa: S610
 

@@ -12,6 +12,9 @@ from .models import Delivery, Endpoint
 
 
 def prune_deliveries(now: datetime) -> int:
-    """Delete a batch of old deliveries or, if there are none, of removed endpoints without deliveries."""
+    """Delete a batch of old deliveries, and return how many rows were deleted.
+
+    If no old deliveries are left, delete removed endpoints without deliveries instead.
+    """
     before = now - timedelta(days=settings.JIM_RETENTION_DAYS)
     return Delivery.objects.prune(before=before, limit=BATCH) or Endpoint.objects.prune(limit=BATCH)

@@ -133,7 +133,10 @@ class Sender:
         self._record()
 
     def _send_due(self, endpoint: Endpoint, now: datetime) -> bool:
-        """Send due deliveries. Return False if threads are free, but no delivery was claimed."""
+        """Send due deliveries of the endpoint, as many as threads are free.
+
+        Return False if none was claimed, although a thread is free: see `give_up_hopeless`.
+        """
         free = min(SEATS_PER_ENDPOINT - self.busy[endpoint.pk], SEATS - self.busy.total())
         if free <= 0:
             return True

@@ -383,7 +383,10 @@ class EventAdmin(RecordAdmin[Event], OperationsAdmin[Event]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Event], search_term: str
     ) -> tuple[QuerySet[Event], bool]:
-        """Search for a message id in all topics; naming the topics lets the database use an index."""
+        """Keep the events with exactly this message id.
+
+        The query lists the ids of all topics, so that the database can use an index.
+        """
         if not search_term:
             return queryset, False
         topics = list(Topic.objects.values_list("pk", flat=True))

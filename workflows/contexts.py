@@ -20,7 +20,10 @@ DEFAULT_PEEK_LIMIT = 1_000
 
 
 class PhaseContext:
-    """The base class of the `ctx` of all phases, which provides what every phase may use."""
+    """The base class of the `ctx` of each phase, with what every phase may use.
+
+    `peek`, `apply` and `publish` raise PhaseError here; the phases that may use them override them.
+    """
 
     phase = ""
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True)
 class OpenRun:
-    """The workflow's open run: it is active, or no other run can start until it is retried or resolved."""
+    """A workflow's open run. If it is not active, other runs wait until it is retried or resolved."""
 
     is_active: bool
     due_at: datetime | None = None
@@ -48,7 +48,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to start: `handler`, the open run's next attempt (`follow`), or nothing until `due_at`."""
+    """What to start: a handler, the open run's next attempt, or nothing.
+
+    `handler`: the id of the handler to start. `follow`: whether to start the open run's next attempt.
+    `due_at`: when to decide again if nothing is started, or None.
+    """
 
     handler: int | None = None
     follow: bool = False
@@ -84,9 +88,9 @@ def _order(consumer: ConsumerFacts) -> tuple[float, int]:
 def clamp_wake_at(
     asked: object, *, now: datetime, least: timedelta, most: timedelta
 ) -> tuple[datetime | None, str]:
-    """Return when to wake a consumer, and a notice if that is not the time that it asked for.
+    """Return when to wake a consumer, and a notice if this differs from what the consumer asked for.
 
-    The time is at least `least` and at most `most` from now.
+    The time is at least `least` and at most `most` from now. It is None if `asked` is None or invalid.
     """
     if asked is None:
         return None, ""

@@ -157,7 +157,10 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """The result of `reconcile`."""
+    """What `reconcile` found out about the mutation.
+
+    `applied`: it happened. `failed`: it did not happen. `retry`: this is still unknown.
+    """
 
     verdict: Literal["applied", "failed", "retry"]
     result: Any = None
@@ -198,7 +201,7 @@ class Definitions:
 
     @property
     def topics(self) -> dict[str, tuple[str, str]]:
-        """Map each topic's slug to its title and the slug of the workflow that declares it."""
+        """Return a dict from topic slug to (title, slug of the workflow that declares the topic)."""
         return {
             slug: (title, workflow.slug)
             for workflow in self.workflows.values()
@@ -267,7 +270,7 @@ def _check_handler(name: str, handler: type[Handler]) -> None:
 
 
 def _check_topics(workflows: Sequence[type[Workflow]]) -> None:
-    """Check that each topic is declared once and has at most one consumer."""
+    """Raise DefinitionError unless each topic in use is declared once and has at most one consumer."""
     known: dict[str, str] = {}
     for workflow in workflows:
         for slug in workflow.topics:

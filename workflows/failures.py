@@ -143,8 +143,9 @@ class Beginning:
 def following(*, phase: Phase, effect: Effect, is_approved: bool) -> Beginning:
     """Return where the next attempt begins, by the reset rules.
 
-    The rules: work whose mutation has not happened starts over; other work continues after the mutation. A
-    mutation of unknown outcome is reconciled first; an approved mutation is made as it was prepared.
+    A mutation of unknown outcome is reconciled first. After a mutation that was applied or skipped, the work
+    continues with `next`. An approved run continues with what it has prepared, if anything. All other work
+    starts over.
     """
     if effect in ("applied", "skipped"):
         return Beginning(Phase.EMITTING, keeps=True)

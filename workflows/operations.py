@@ -183,7 +183,10 @@ class RetryRun(ResolveRun):
 
 
 def first_operation(run: Run) -> ResolveRun | None:
-    """Return the likeliest way to resolve a stuck run; None if that depends on what happened outside JIM."""
+    """Return the operation to recommend for a stuck run.
+
+    Return None for other runs, and if the operation depends on whether the mutation happened.
+    """
     if not run.is_stuck or run.effect == Run.Effect.IN_FLIGHT:
         return None
     return Approve() if run.status == Status.PAUSED_APPROVAL else RetryRun()

@@ -75,7 +75,7 @@ class Overview:
 
     @property
     def next_at(self) -> datetime | None:
-        """Return when the workflow runs next, unless an event is published earlier."""
+        """Return when the workflow runs next if no event is published, or None if no time is known."""
         if self.workflow.status != Workflow.Status.ACTIVE:
             return None
         if self.open_run is not None:

@@ -227,14 +227,14 @@ class Performance:
         return {"run": self.run.pk, "published": len(ctx.publications)}
 
     def _reach(self, phase: Phase, write: Callable[..., T], *args: Any) -> T | None:
-        """Call `write`, a method of the run that records that it has reached the phase; return its result."""
+        """Call `write`, a method that records that the run has reached the phase, and return its result."""
         return self._checkpoint(partial(write, *args), is_done=lambda: self.run.phase == phase)
 
     def _checkpoint(self, write: Callable[..., T], *, is_done: Callable[[], bool]) -> T | None:
         """Call `write` until it has succeeded exactly once, and return its result.
 
-        If the connection is lost, `is_done` tells from the stored run whether the write succeeded. If so, the
-        result of the write is unknown, and None is returned.
+        After a lost connection, the run is reloaded, and `is_done` tells whether the write succeeded. If it
+        did, its result is unknown, and None is returned.
         """
         outage = Outage(logger, f"run {self.run.pk} waits for the database to record its progress")
         while True:
@@ -292,7 +292,7 @@ class Performance:
         return stop, error, Run.Effect.FAILED.value if did_not_happen else None
 
     def _interrupted(self, in_flight: bool) -> tuple[Stop | None, str, None]:
-        """Return how an interrupted run stops, and why; None if this worker no longer owns the run.
+        """Return the `_verdict` on an interrupted run; its Stop is None if the worker no longer owns the run.
 
         The run is retried after a drain or a timeout, and waits for approval after a cancel. A mutation in
         flight is reconciled first.
@@ -328,7 +328,7 @@ class Undecided(Exception):
 
 
 def fix(run: Run) -> None:
-    """Call the function that JIM_WORKFLOW_FIXER names, at most three times in a chain of attempts.
+    """Call the function that JIM_WORKFLOW_FIXER names, unless it has already fixed this work three times.
 
     If the function returns a true value, the next attempt begins immediately, with the code that workers have
     loaded. New code is used only after the workers restart.

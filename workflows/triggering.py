@@ -27,7 +27,14 @@ class TopicEventSource:
         list(Topic.objects.lock()[:1])
         links = [Link(topic, str(schedule), to) for topic in schedule.topics for to in sorted(published)]
         cycle = next((found for link in links if (found := cycle_of(link, _links(schedule)))), None)
-        return [] if cycle is None else [f"The schedule would start itself: {_in_words(cycle)}."]
+        return (
+            []
+            if cycle is None
+            else [
+                f"The schedule would start itself: {_in_words(cycle)}. "
+                "Change one of these topics to break the cycle."
+            ]
+        )
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
         EventTrigger.objects.follow(schedule, now=now)

@@ -32,7 +32,7 @@ def shown_status(workflow: Workflow, open_run: Run | None) -> ShownStatus:
 
 
 def issue(workflow: Workflow, open_run: Run | None, now: datetime) -> str:
-    """Return what the workflow waits for and who can resolve that, or an empty string if nothing is wrong."""
+    """Return what blocks the workflow and what happens next or must be done, or an empty string."""
     if workflow.status == workflow.Status.STOPPED:
         return "Stopped: the workflow was removed from the code. To continue, add it again and deploy."
     if workflow.status == workflow.Status.PAUSED:

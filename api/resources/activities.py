@@ -161,7 +161,7 @@ class OutputSerializer(serializers.Serializer[Any]):
         help_text="The number of the last line. To get the following lines, send this number in the "
         "parameter `after`."
     )
-    has_more = serializers.BooleanField(help_text="Whether you can already get more lines after these.")
+    has_more = serializers.BooleanField(help_text="Whether more lines after these already exist.")
     is_final = serializers.BooleanField(
         help_text="Whether the attempt has ended, so that no more lines will be written."
     )

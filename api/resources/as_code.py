@@ -166,7 +166,7 @@ def _library(data: Any) -> Library:
 
 
 def _refuse(found: Sequence[Problem]) -> None:
-    """Raise an error if an import has problems: missing permissions, else invalid values, else conflicts."""
+    """Raise an error for the first kind of problem found: missing permissions, invalid values, conflicts."""
     by_code: dict[str, list[Problem]] = defaultdict(list)
     for problem in found:
         by_code[problem.code].append(problem)

@@ -89,7 +89,7 @@ class NewBackfill(Strict[Any]):
     which = serializers.ChoiceField(
         choices=Backfill.Which.choices,
         default=USUAL_WHICH,
-        help_text="Which of the scheduled times in the range to run.",
+        help_text="Which scheduled times in the range to run.",
     )
     overlap = serializers.ChoiceField(
         choices=Overlap.choices,

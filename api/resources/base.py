@@ -77,16 +77,17 @@ class Resource(GenericViewSet[Any]):
         return idempotency.once(self.request, key, act) if key else act()
 
     def previous_response(self) -> Response | None:
-        """Return the stored response, or None. If an action is slow to prepare, call this before `once`."""
+        """Return the stored response, or None. Call this before `once` if the action is slow to prepare."""
         key = idempotency.key_of(self.request)
         return idempotency.previous_response(self.request, key) if key else None
 
     def respond_with(
         self, row: Any, *, version: object = None, code: int = status.HTTP_200_OK, url: str = ""
     ) -> Response:
-        """Return a response with an object (`row`). If the object is new, `url` is its address.
+        """Return a response with the serialized object `row`. If the object is new, `url` is its address.
 
-        With a `version`, the response has an ETag. A GET for a response that the client has returns 304.
+        With a `version`, the response has an ETag, and a GET returns 304 if the client already has this
+        response.
         """
         data = self.get_serializer(row).data
         headers = {"Location": self.request.build_absolute_uri(url)} if url else {}
@@ -140,7 +141,10 @@ class ListedResource(mixins.ListModelMixin, Resource):
         return None
 
     def locked(self, rows: QuerySet[Any]) -> Any:
-        """Return the requested object from locked rows. Raise an error if If-Match is missing or outdated."""
+        """Return the requested object from `rows`, which must be a queryset that locks.
+
+        Raise an error if If-Match is missing or outdated.
+        """
         self.queryset = rows  # type: ignore[arg-type]
         row = self.get_object()
         self.check_version(self.version_of(row))

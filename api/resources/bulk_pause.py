@@ -29,8 +29,8 @@ class ResumeOptions(Strict[Any]):
         choices=MISSED,
         required=False,
         help_text="What to do with scheduled times that passed during the pause. `catch_up`, the default, "
-        "runs these times as far as the catch-up window and the overlap policy allow. `discard` skips these "
-        "times.",
+        "runs those of these times that the catch-up window and the overlap policy allow. `discard` skips "
+        "all of these times.",
     )
 
 

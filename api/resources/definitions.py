@@ -184,8 +184,7 @@ class ScheduleStateSerializer(serializers.Serializer[Any]):
     )
     pause = serializers.SerializerMethodField()
     skips = serializers.SerializerMethodField(
-        help_text="Scheduled times in the future that will be skipped, because this was requested with "
-        "`skip-next`."
+        help_text="Future scheduled times that will be skipped because of requests to `skip-next`."
     )
     last_run_at = serializers.DateTimeField(allow_null=True)
     last_outcome = serializers.CharField(allow_blank=True)

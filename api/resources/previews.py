@@ -165,7 +165,10 @@ def _notes(schedule: Schedule) -> list[str]:
 
 
 def asked_time(request: Request) -> datetime:
-    """Return the time in the parameter `at`, where a space can stand for an unescaped plus sign."""
+    """Return the time in the query parameter `at`.
+
+    The space before a UTC offset is read as a plus sign, because an unescaped plus sign arrives as a space.
+    """
     text = re.sub(r" (?=[0-9]{2}:?[0-9]{2}$)", "+", request.query_params.get("at", ""))
     try:
         return clock_reading("", text)

@@ -52,8 +52,8 @@ class RunSerializer(serializers.ModelSerializer[Run]):
         "`in_flight` (outcome unknown), `applied`, `failed` or `skipped`. Empty if no mutation was started."
     )
     is_open = serializers.SerializerMethodField(
-        help_text="Whether the run is in progress, waiting for a retry, or stuck. If so, no other handler of "
-        "the workflow runs."
+        help_text="Whether the run is in progress, waiting for a retry, or stuck. While this is true, no "
+        "other handler of the workflow runs."
     )
     retry_of = serializers.IntegerField(
         source="retry_of_id",
@@ -239,7 +239,10 @@ class RunFilters(Filters):
     created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 
     def of_workflow(self, rows: Any, name: str, value: str) -> Any:
-        """Return the runs of the workflow with this slug, found by its id, for which there is an index."""
+        """Keep the runs of the workflow with this slug.
+
+        A subquery finds the workflow's id, because the database has an index on this id.
+        """
         return rows.filter(workflow=Workflow.objects.filter(slug=value).values("pk")[:1])
 
     def in_status(self, rows: Any, name: str, value: str) -> Any:
@@ -258,9 +261,9 @@ NOTE = OpenApiExample("With a note", value={"note": "The token has been renewed.
 class Runs(ListedResource):
     """List the runs of producers and consumers, newest first.
 
-    A list that is filtered by `is_open=true` or `status=active` is searched completely. With any other filter
-    except `workflow`, each page searches only a limited part of the history. Even a short or empty page can
-    then have a `next` link.
+    A list that is filtered by `is_open=true` or `status=active`, or only by `workflow`, is searched
+    completely. With other filters, each page searches only a limited part of the history. Even a short or
+    empty page can then have a `next` link.
     """
 
     queryset = Run.objects.all()
@@ -315,7 +318,8 @@ class Runs(ListedResource):
         """Reject a run that waits for approval.
 
         The mutation is not made, and the events that the run reserved are skipped permanently. If no events
-        were reserved, or the mutation was already made or skipped, the workflow is paused instead.
+        were reserved, or the mutation was already made or skipped, nothing can be skipped, so the workflow is
+        paused instead.
         """
         return self._resolve(ResolveOptions, Run.reject)
 
@@ -329,7 +333,8 @@ class Runs(ListedResource):
     def reconcile(self, request: Request, pk: str) -> Response:
         """Report whether a mutation whose outcome is unknown was carried out.
 
-        If the mutation was carried out, the run continues after it. Otherwise, the work starts again.
+        If the mutation was carried out, the next attempt continues after the mutation. Otherwise, the next
+        attempt starts from the beginning.
         """
         return self._resolve(ReconcileOptions, Run.reconcile)
 
@@ -351,7 +356,7 @@ class Runs(ListedResource):
     def retry(self, request: Request, pk: str) -> Response:
         """Retry a stuck run now.
 
-        The next attempt can be retried automatically as often as a new run.
+        Automatic retries are counted from zero again.
         """
         return self._resolve(ResolveOptions, Run.retry)
 

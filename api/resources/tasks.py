@@ -274,9 +274,9 @@ class Tasks(ListedResource):
     @extend_schema(request=TaskOrder, responses=performed(ReorderResultSerializer))
     @action(detail=False, methods=["post"])
     def reorder(self, request: Request) -> Response:
-        """Move tasks ahead of all others in their pool and with their priority, in the given order.
+        """Move tasks, in the given order, ahead of all others in the same pool with the same priority.
 
-        All tasks must be in the same pool and have the same priority.
+        All tasks in the request must be in the same pool and have the same priority.
         """
         ids = self.read(TaskOrder)["ids"]
         return Response({"moved": WorkerTask.objects.reorder(ids, initiator=self.by, now=self.now)})

@@ -92,7 +92,8 @@ class NewToken(Strict[Any]):
         allow_null=True,
         default=None,
         help_text="When the new token expires. If null, the new token expires at the same time as the token "
-        "used for this request, or never if that token does not expire or a browser session was used.",
+        "used for this request. If that token never expires, or if you use a browser session instead, the "
+        "new token never expires.",
     )
 
 

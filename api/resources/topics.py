@@ -312,7 +312,10 @@ class EventsOfTopic(mixins.ListModelMixin, Resource):
         return self.accepted(body, url=reverse("api:topic-event-list", args=[self.topic.slug]))
 
     def _publications(self, read: dict[str, Any]) -> list[Publication]:
-        """Return the events to publish, or raise the errors by field; in a batch, by event and field."""
+        """Return the events to publish, or raise a ValidationError with the errors by field.
+
+        In a batch, the errors are grouped by the position of the event, counted from 0, and then by field.
+        """
         if "events" not in read:
             return [Publication.of(self.topic.slug, **read)]
         publications, errors = [], {}

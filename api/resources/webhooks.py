@@ -273,7 +273,10 @@ class Webhooks(ListedResource):
 
 
 def _field_errors(error: ValidationError | IntegrityError) -> serializers.ValidationError:
-    """Return the errors by the API's field names. An error without a field is about the unique name."""
+    """Return the errors by the API's field names.
+
+    An error without a field means that the name is already taken, so it is returned under `name`.
+    """
     if isinstance(error, IntegrityError):
         return serializers.ValidationError({"name": TAKEN})
     fields = {"kinds": "events", NON_FIELD_ERRORS: "name"}

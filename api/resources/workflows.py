@@ -122,9 +122,7 @@ class HandlerSerializer(serializers.ModelSerializer[Handler]):
         )
         read_only_fields = fields
         extra_kwargs = {
-            "wake_at": {
-                "help_text": "The time at which a consumer has asked to run again, even without a new event."
-            }
+            "wake_at": {"help_text": "For a consumer, when it wants to run again, even without a new event."}
         }
 
     def get_schedule(self, handler: Handler) -> str:

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class Alarms:
-    """A set of alarms. Callbacks run in the alarm thread and must not block.
+    """A set of alarms: callbacks that one thread calls at their times. They must not block.
 
     There are only a few alarms for each running step, so the thread looks at all of them when it wakes.
     Setting and cancelling an alarm is then only a dictionary write, which pays off because few steps ever
@@ -27,7 +27,7 @@ class Alarms:
         self._thread: threading.Thread | None = None
 
     def after(self, seconds: float, callback: Callable[[], object]) -> int:
-        """Call the callback after this time; return a number with which `cancel` can prevent the call."""
+        """Call the callback after `seconds`; return a number with which `cancel` can prevent the call."""
         number, at = next(self._numbers), time.monotonic() + seconds
         with self._changed:
             self._set[number] = (at, callback)

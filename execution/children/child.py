@@ -29,7 +29,10 @@ def serve(sock: socket.socket) -> NoReturn:
 
 
 class Server:
-    """The loop in which a child runs functions. The object is also the sink of the functions' contexts."""
+    """The loop in which a child runs functions.
+
+    The object is also the Sink of the functions' contexts: it sends output, progress and items to the worker.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -72,10 +75,11 @@ class Server:
         close_old_connections()
 
     def is_clean(self) -> bool:
-        """Return whether the child is clean: the function left no threads, processes or settings behind.
+        """Return whether the function left nothing behind that could affect the next function.
 
-        A changed environment is not restored, because a module that set a variable when it was imported would
-        not be imported again to set it.
+        This means threads, processes, a timer, an open transaction or a changed environment. The environment
+        is not restored instead, because a module that set a variable when it was imported would not be
+        imported again to set it.
         """
         return (
             threads() <= self.threads
@@ -100,7 +104,7 @@ class Server:
             self.running = None
 
     def interrupted(self, signum: int, frame: object) -> None:
-        """Interrupt the function, once, if the worker sent a reason with SIGTERM.
+        """Interrupt the function at SIGTERM if the worker has sent a reason, but only once.
 
         The function's clean-up code can then run without being interrupted.
         """

@@ -21,7 +21,7 @@ _orphaned_since: dict[Path, float] = {}
 
 
 class Lifeline:
-    """A locked file, held as long as the worker, or a child that inherited `fd`, is alive."""
+    """A file that stays locked as long as the worker, or a child that inherited `fd`, is alive."""
 
     def __init__(self, worker_id: uuid.UUID) -> None:
         folder = _folder()
@@ -74,7 +74,7 @@ def _lifelines() -> Iterator[tuple[uuid.UUID, Path]]:
 
 
 def _orphans(path: Path) -> list[int]:
-    """Return the ids of processes that hold a lifeline, unless one of them is the process that locked it."""
+    """Return the ids of the processes that hold a lifeline, or an empty list if its worker is one of them."""
     try:
         owner = int(path.read_text() or 0)
     except (OSError, ValueError):
@@ -88,9 +88,10 @@ def _orphans(path: Path) -> list[int]:
 
 
 def _locker(pid: int, path: Path) -> int | None:
-    """Return the id of the process that took the lock which `pid` holds on this file, or None.
+    """Return the id of the process that locked the file, or None if the process `pid` does not hold the lock.
 
-    A process can have the file open without holding its lock.
+    A child can hold a lock that its worker took. A process can also have the file open without holding the
+    lock.
     """
     with suppress(OSError):
         wanted = path.stat()
@@ -105,7 +106,7 @@ def _locker(pid: int, path: Path) -> int | None:
 def _kill_holder(pid: int, path: Path) -> bool:
     """Kill the process if it still holds the lifeline, and return whether it was killed.
 
-    The process is killed through a handle, as its number may have been reused.
+    A handle makes sure that no other process is killed, because ids of processes are reused.
     """
     try:
         handle = os.pidfd_open(pid)

@@ -13,9 +13,10 @@ _decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Lines:
-    """A decoder that replaces invalid bytes, splits overlong lines and keeps an unfinished last line.
+    """A decoder of bytes into lines, which replaces invalid bytes and splits overlong lines.
 
-    With a mask, no line is split inside a secret, which could not be recognised afterwards.
+    An unfinished last line is kept until the rest arrives. With a mask, no line is split inside a secret,
+    because the two parts could not be recognised afterwards.
     """
 
     def __init__(self) -> None:

@@ -118,7 +118,10 @@ class Nursery:
         self.close()
 
     def _idle_child(self) -> PythonChild | None:
-        """Return the idle child that was used last, or None. The others stay idle and can be ended."""
+        """Return the idle child that was used last, or None if no child is idle.
+
+        The others stay idle, so that they can be ended after IDLE_SECONDS.
+        """
         while True:
             with self._lock:
                 if not self._idle:

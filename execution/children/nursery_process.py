@@ -162,9 +162,9 @@ class NurseryProcess:
             os._exit(70)
 
     def belong(self) -> None:
-        """Make the new process die with the nursery, and reset the signals that it ignores.
+        """Make the new process die with the nursery, and stop ignoring the signals that its parents ignore.
 
-        Some signals are ignored by the nursery, others by a shell that starts a worker in the background.
+        The nursery ignores some signals, and a shell that starts a worker in the background ignores others.
         """
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self.pid:

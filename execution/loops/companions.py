@@ -35,7 +35,8 @@ registered: dict[Place, dict[str, Companion]] = {"worker": {}, "scheduler": {}}
 def register(name: str, run: Companion, *, beside: Place) -> None:
     """Register a companion: a function that runs in its own thread beside each worker or scheduler loop.
 
-    `run` must return soon after `stopping` is set. If `run` raises an exception, it is called again.
+    `run` must return soon after `stopping` is set in its context. If `run` raises an exception, it is called
+    again.
     """
     registered[beside][name] = run
 

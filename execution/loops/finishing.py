@@ -29,8 +29,8 @@ def finish(
 ) -> list[ClaimedTask]:
     """Write all outcomes and claim new tasks in one transaction; if this fails, write outcomes one by one.
 
-    `claims` returns the request for new tasks. The claimed tasks are passed to `start`, and returned. Raise
-    an exception only if the database is unavailable.
+    `claims` returns the request for new tasks, or None to claim none. The claimed tasks are passed to
+    `start`, and returned. Raise an exception only if the database is unavailable.
     """
     claimed: list[ClaimedTask] = []
     try:
@@ -55,7 +55,10 @@ def finish(
 
 
 def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
-    """Return the attempts whose outcome was not recorded, after COMMIT has reported an error."""
+    """Return the attempts that the worker still holds: their outcomes were not recorded.
+
+    Call this after COMMIT has reported an error, as the transaction may have succeeded all the same.
+    """
     rows = WorkerTask.objects.processing().filter(pk__in=[f.task.pk for f in finishes], worker=worker_id)
     held = set(rows.values_list("pk", "attempt"))
     return [f for f in finishes if (f.task.pk, f.task.attempt) in held]
@@ -64,7 +67,7 @@ def still_held(finishes: Sequence[Finish], *, worker_id: UUID) -> list[Finish]:
 def _finish_one(one: Finish, *, worker_id: UUID, now: datetime) -> set[int]:
     """Record one outcome, and return the id of its task in a set.
 
-    Return an empty set if the worker had lost the task. If the database refuses the outcome, record a bare
+    Return an empty set if the worker had lost the task. If the database refuses the outcome, record a plain
     failure instead. If the database refuses that as well, abandon the task.
     """
     try:

@@ -244,7 +244,7 @@ def _make_room(schedules: Sequence[Schedule], now: datetime, *, backfills: Colle
 
 
 def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
-    """Start these executions; return the id of each execution, by the id of its occurrence."""
+    """Start these executions; return a dict from occurrence id to execution id."""
     executions = Execution.objects.start(starts, now=now) if starts else []
     return {
         start.occurrence.id: pk
@@ -254,7 +254,7 @@ def _start(starts: Sequence[Start], now: datetime) -> dict[int, int]:
 
 
 def _running(schedules: Sequence[Schedule], now: datetime) -> tuple[dict[int, list[Running]], datetime]:
-    """Return the running executions by schedule, and the time to record for the decisions.
+    """Return a dict from schedule id to its running executions, and the time to record for the decisions.
 
     This time is `now` or, if it is later, the latest start or end of an execution: the caller read the clock
     before it got the locks. A start must not be dated before the end that it waited for, nor a skip before
@@ -305,9 +305,9 @@ def _decide(
 def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now: datetime) -> datetime:
     """Stop executions that must make way for newer ones; return the time at which decisions take effect.
 
-    This time is `now` or, if an execution that was to be terminated ended by itself later than that, the time
-    of its end. The executions are locked in the order of their ids, as in all code that locks several
-    executions.
+    This time is usually `now`. If executions to be terminated have already ended by themselves, later than
+    `now`, it is the latest of their ends. The executions are locked in the order of their ids, as in all code
+    that locks several executions.
     """
     terminated = {pk for decision in decisions for pk in decision.terminate}
     stopped = terminated.union(*(decision.cancel for decision in decisions))
@@ -327,7 +327,7 @@ def _make_way(schedules: Sequence[Schedule], decisions: Sequence[Decision], now:
 def _plan(
     occurrences: Sequence[Waiting], schedules: Sequence[Schedule]
 ) -> tuple[list[Start], dict[int, str]]:
-    """Return the executions to start and, by occurrence id, why the other occurrences cannot be started.
+    """Return the executions to start, and a dict from the id of each other occurrence to why it cannot start.
 
     An error in the definition of one schedule does not affect the other schedules.
     """
@@ -355,7 +355,7 @@ def _plan(
 
 
 def _events(occurrences: Sequence[Waiting]) -> dict[str, Mapping[str, Any]]:
-    """Return the events that caused these occurrences, by event id (a string, as in `initiator_id`)."""
+    """Return a dict from event id (a string, as in `initiator_id`) to the event that caused an occurrence."""
     ids = {int(o.initiator_id) for o in occurrences if o.source == "event"}
     found = [source.events(ids) for source in registry.event_sources] if ids else []
     return {str(pk): event for each in found for pk, event in each.items()}

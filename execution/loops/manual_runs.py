@@ -29,7 +29,7 @@ class Overlapping(Refused):
     def __init__(self, blocked_by: int) -> None:
         self.blocked_by = blocked_by
         super().__init__(
-            f"Execution {blocked_by} is still running, and this schedule runs only one execution at a time."
+            f"Execution {blocked_by} is still running, and the overlap policy allows only one at a time."
         )
 
 
@@ -47,8 +47,8 @@ def trigger(
     """Start a manual run, unless the overlap policy makes the run wait; return its occurrence.
 
     Requests with the same `key` stand for the same run. `at` is the nominal time of the run (by default,
-    `now`). `overlap` replaces the overlap policy of the schedule. `retry_of` is the execution to repeat: all
-    steps if `whole`, otherwise only the steps that did not succeed.
+    `now`). `overlap` replaces the overlap policy of the schedule. `retry_of` is the id of the execution to
+    repeat: all steps if `whole`, otherwise only the steps that did not succeed.
     """
     if key:
         check_plain_text(key, "key")

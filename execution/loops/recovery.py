@@ -50,7 +50,7 @@ def bury_expired(now: datetime) -> int:
 
 
 def next_look(now: datetime) -> datetime:
-    """Return when to look for lost work again: when the next lease ends, or soon if some work is left.
+    """Return when to look for lost work again: when the next lease ends, or soon if tasks are still orphaned.
 
     Each heartbeat postpones the end of a lease, so this is usually half a lease from now.
     """
@@ -78,7 +78,7 @@ def recover(now: datetime) -> None:
 
 
 def expire_reservations(now: datetime) -> None:
-    """Release the seats of direct requests whose process is gone.
+    """Release the seats of direct requests whose lease has ended.
 
     An error with one seat does not prevent the release of the others.
     """

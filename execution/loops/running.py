@@ -123,8 +123,8 @@ def prepare_connections() -> None:
 def _often(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
     """Execute a statement; while SQLite is locked, retry every few milliseconds.
 
-    SQLite itself would soon retry only every 100 ms, but a worker that has much to write releases the lock
-    for only a millisecond or two at a time.
+    The retries of SQLite itself would soon be 100 ms apart. This is too long: a worker that has much to write
+    releases the lock for only a millisecond or two at a time.
     """
     enough = time.monotonic() + context["connection"].settings_dict["OPTIONS"]["timeout"]
     while True:

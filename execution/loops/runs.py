@@ -89,7 +89,10 @@ class RunningTasks(dict[tuple[int, int], RunningTask]):
                 run.context.interrupt(reason)
 
     def conclude(self, run: RunningTask, reason: Reason, why: str) -> None:
-        """End an attempt whose step did not start or does not stop, as cancelled or failed by `reason`."""
+        """End an attempt whose step has no outcome: as cancelled if `reason` is “cancel”, else as failed.
+
+        Use this if the step did not start, or does not stop.
+        """
         run.outcome = Finish.unfinished(run.task, reason, why, now=clock.estimate()).outcome
         self.hand_in(run)
 

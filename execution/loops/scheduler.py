@@ -148,7 +148,7 @@ def is_due(now: datetime) -> bool:
 
 
 def next_due(now: datetime) -> datetime | None:
-    """Return when the next row becomes due, leaving out rows that are due already."""
+    """Return when the next row becomes due, apart from rows that are due already; None if there is none."""
     times = _ask(f"SELECT {', '.join(f'({next_at})' for next_at in _next_times)}", now)
     return min((instant(at) for at in times if at is not None), default=None)
 

@@ -205,7 +205,7 @@ class WorkerLoop:
         self.runs.withdrawn = []
 
     def _free_reserved_seats(self) -> None:
-        """Free the seats of direct requests whose process is gone, even if no scheduler is running."""
+        """Free the seats of direct requests whose lease has ended, even if no scheduler is running."""
         if time.monotonic() - self.last_expiry > settings.JIM_LEASE_SECONDS / 12:
             self.last_expiry = time.monotonic()
             recovery.expire_reservations(clock.now())

@@ -48,7 +48,7 @@ REPEATS = uuid.UUID("6a1c9d0e-52c4-4a5c-9a55-3d1a3c1f4f0b")
 
 
 class JobRequest(NamedTuple):
-    """A request for a single job that has been checked, with the plan line that the job will run."""
+    """A checked request for a single job, with the plan line that the job will run."""
 
     line: dict[str, Any]
     initiator: Initiator
@@ -193,7 +193,7 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
 
 
 def check_own_steps(requests: Sequence[Any], may: permissions.May) -> None:
-    """Raise NotYours if a request has a step of the caller's own for which the caller lacks a permission.
+    """Raise NotYours if a request has a step that the caller lacks the permission to write.
 
     `may` says which permissions the caller has. Steps that use a template unchanged need no permission.
     """
@@ -216,12 +216,12 @@ def _own_steps(requests: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _says_more(request: Mapping[str, Any]) -> bool:
-    """Return whether a request uses no template, or sets the config, pool or resources in addition to one."""
+    """Return whether a request uses no template, or sets a config, pool or resources besides the template."""
     return "template" not in request or not {"config", *PLACE}.isdisjoint(request)
 
 
 def _says_the_same(request: Mapping[str, Any], templates: Mapping[str, TaskTemplate]) -> bool:
-    """Return whether a request sets only the pool and resources of its template, and to the same values."""
+    """Return whether a request sets no config, and the pool and resources only as its template does."""
     template = templates.get(str(request.get("template")))
     if template is None or "config" in request:
         return False
@@ -275,7 +275,10 @@ def _step(step: Any, number: int, mode: str) -> Any:
         return data
     if "index" in step:
         raise ValidationError(
-            {f"steps.{number}.index": "Only the mode “steps” allows an index. Leave the index out."}
+            {
+                f"steps.{number}.index": "Only the mode “steps” allows an index. Leave the index out, or use "
+                "that mode."
+            }
         )
     return data | {"index": number if mode == "sequential" else 0}
 

@@ -49,7 +49,7 @@ class Standing(NamedTuple):
 
 
 def advance(model: type[Execution], executions: Iterable[Execution], *, now: datetime) -> list[int]:
-    """Start the next group of each execution whose group has ended, or end the execution.
+    """Start the next group of each execution whose current group has ended, or end that execution.
 
     The executions must be locked. Return the ids of the tasks that are now queued.
     """
@@ -68,7 +68,7 @@ def advance(model: type[Execution], executions: Iterable[Execution], *, now: dat
 
 
 def _standings(executions: Sequence[Execution]) -> dict[int, Standing]:
-    """Return, by execution id, which tasks are left and, once the current group has ended, how it ended."""
+    """Return a dict from execution id to the state of the execution's tasks, read with one query."""
     theirs, params = among("e.id", [e.pk for e in executions])
     tasks, _ = among("execution_id", [e.pk for e in executions])
     rows = fetch(
@@ -218,7 +218,7 @@ def _root_status(execution: Execution, warned: bool) -> str:
 
 
 def _warned(roots: Sequence[int]) -> set[int]:
-    """Return those roots of executions in which the last attempt of some step failed or had warnings."""
+    """Return those root activity ids under which the last attempt of some step failed or had warnings."""
     theirs, params = among("a.parent_id", roots)
     troubled = [*Activity.FAILURES, Activity.Status.COMPLETE_WITH_WARNING]
     rows = fetch(

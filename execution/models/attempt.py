@@ -138,7 +138,7 @@ class Finish:
 
     @classmethod
     def unfinished(cls, task: ClaimedTask, reason: Reason, why: str, *, now: datetime) -> Finish:
-        """Build the outcome of an attempt whose step did not report one: cancelled or failed, by `reason`."""
+        """Build the outcome of an attempt without one: cancelled if `reason` is “cancel”, else failed."""
         is_cancel = reason == "cancel"
         began = task.claimed_at
         outcome = Outcome(
@@ -159,7 +159,7 @@ class Finish:
         return self.outcome.interrupted not in ("lost", "drain") and not self.outcome.again_at
 
     def next(self, now: datetime) -> retry.Next | None:
-        """Return what follows this attempt; None if an attempt with this outcome is never retried."""
+        """Return when the task is tried again, or why it is not; None if this outcome is never retried."""
         if self.outcome.status not in UNSUCCESSFUL or self.outcome.interrupted == "cancel":
             return None
         budget = retry.Budget.of(self.task.failures, self.task.crashes, self.task.step)

@@ -76,7 +76,7 @@ class LineField(models.JSONField):
 
 
 class PlanField(models.JSONField):
-    """A plan, stored without the values in UNSAID in its lines. Reading the field adds these values again."""
+    """A plan whose lines are stored without the values in UNSAID. Reading the field adds them again."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return whole_plan(super().from_db_value(value, expression, connection))

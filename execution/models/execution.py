@@ -122,7 +122,7 @@ class Execution(models.Model):
         return self.deadline_at is not None and self.deadline_at < (self.finished_at or now)
 
     def neighbours(self) -> tuple[int | None, int | None]:
-        """Return the ids of the schedule's executions just before and just after this one, if any."""
+        """Return the ids of the schedule's executions before and after this one; None where there is none."""
         if self.schedule_id is None:
             return None, None
         same = Execution.objects.filter(schedule=self.schedule_id).values_list("pk", flat=True)

@@ -97,23 +97,23 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         )
 
     def stuck(self) -> ExecutionQuerySet:
-        """Select running executions that nothing would advance: they have no queued or processing tasks."""
+        """Keep the running executions that nothing would advance: they have no queued or processing tasks."""
         from .task import WorkerTask
 
         live = WorkerTask.objects.live().filter(execution=OuterRef("pk"))
         return self.in_progress().filter(~Exists(live))
 
     def partial(self) -> ExecutionQuerySet:
-        """Select executions that failed although some of their steps succeeded."""
+        """Keep the executions that failed although some of their steps succeeded."""
         succeeded = Activity.objects.filter(parent=OuterRef("activity"), status__in=failure.SUCCEEDED)
         return self.filter(Exists(succeeded), status=self.model.Status.FAILED)
 
     def overtime(self, now: datetime) -> ExecutionQuerySet:
-        """Select executions that have passed their timeout and have not been asked to stop yet."""
+        """Keep the running executions that have passed their timeout and have not been asked to stop yet."""
         return self.in_progress().filter(timeout_at__lte=now, cancel_requested_at=None)
 
     def late(self, now: datetime) -> ExecutionQuerySet:
-        """Select executions that are still running after their deadline."""
+        """Keep the executions that are still running after their deadline."""
         return self.in_progress().filter(deadline_at__lt=now)
 
     def newly_late(self, now: datetime) -> ExecutionQuerySet:
@@ -180,7 +180,11 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         timeout_seconds: int | None = None,
         may: permissions.May = permissions.anything,
     ) -> Execution:
-        """Start a group of jobs, which run one after the other, side by side, or ordered by their indexes."""
+        """Start a group of jobs, and return its execution.
+
+        With the `mode` “sequential”, the jobs run one after the other; with “parallel”, side by side; with
+        “steps”, in the order of their indexes.
+        """
         check_own_steps(steps, may)
         checked = checked_group(
             name, steps, mode=mode, on_failure=on_failure, timeout_seconds=timeout_seconds
@@ -198,7 +202,7 @@ class ExecutionQuerySet(models.QuerySet["Execution"]):
         return self.get(pk=pk)
 
     def advance(self, executions: Iterable[Execution], *, now: datetime) -> list[int]:
-        """Start the next group of each execution whose group has ended, or end the execution.
+        """Start the next group of each execution whose current group has ended, or end that execution.
 
         The executions must be locked. Return the ids of the tasks that are now queued. A caller that does not
         claim these tasks must wake the workers.

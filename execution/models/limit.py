@@ -61,8 +61,8 @@ class LimitQuerySet(models.QuerySet["Limit"]):
         """Return whether one more task with these keys can run. The answer holds until the transaction ends.
 
         A reservation takes up room only while its request runs, so a waiting reservation does not keep other
-        work from a seat. The reservation `apart_from` is not counted. A pool without a limit has as many
-        seats as its workers have together.
+        work from a seat. The reservation with the id `apart_from` is not counted. A pool without a limit has
+        as many seats as its workers have together.
         """
         sizes = self.lock_sizes(limit_keys.split(SEPARATOR))
         seats = {} if f"pool:{pool}" in sizes else {pool: self._seats(pool)}

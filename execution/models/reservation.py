@@ -55,7 +55,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         return self.filter(released_at=None)
 
     def lapsed(self, now: datetime) -> ReservationQuerySet:
-        """Select live reservations whose lease has ended."""
+        """Keep the live reservations whose lease has ended."""
         return self.live().filter(lease_until__lt=now)
 
     def reserve(
@@ -195,11 +195,11 @@ class Reservation(models.Model):
         now: datetime,
         clock: Callable[[], datetime] | None = None,
     ) -> bool:
-        """Take a free seat and start the direct request, with an activity that only this reservation changes.
+        """Take a free seat and start the direct request with a new activity; return False if no seat is free.
 
-        Return False if no seat is free. Raise Lost if the reservation has been released. Locking the limits
-        can take long, so the start time is read from `clock` after that; without a `clock`, the start time is
-        `now`.
+        Raise Lost if the reservation has been released. The activity has the id of the reservation in place
+        of a worker's id. Locking the limits can take long, so the start time is read from `clock` after that;
+        without a `clock`, the start time is `now`.
         """
         with transaction.atomic(savepoint=False):
             if not self.sees_room():
@@ -268,7 +268,10 @@ class Reservation(models.Model):
         return is_over
 
     def lets_pass(self, now: datetime) -> bool:
-        """Return whether a queued task must start before the next reservation, for at most one lease."""
+        """Return whether the task `passes_first` must still start before the next reservation is made.
+
+        At the latest one lease after the release, the task no longer comes first.
+        """
         if self.passes_first is None or self.released_at is None or now >= self.released_at + lease():
             return False
         ready = "SELECT 1 FROM execution_workertask WHERE id = %s AND status = 'queued' AND NOT is_delayed"

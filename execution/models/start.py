@@ -88,7 +88,7 @@ class Start:
 
     @classmethod
     def again(cls, before: Execution, *, initiator: Initiator, last: Collection[Activity]) -> Start:
-        """Plan the repetition of an execution. Steps whose successful activity is in `last` can be reused."""
+        """Plan the repetition of an execution. Only steps whose activity is in `last` can be reused."""
         kept = {activity.line: activity for activity in last if activity.line is not None}
         lines = [up_to_date(line) for line in before.plan["steps"]]
         known = reusable(lines, kept)
@@ -187,7 +187,7 @@ class Start:
         return self.schedule.zone if self.schedule else zone_of("UTC")
 
     def planned(self, execution_id: int, root_id: int) -> Iterator[Planned]:
-        """Yield all tasks: the first group's as queued, the others as waiting for the group before them."""
+        """Yield the tasks to run: those of the first group as queued, the others as waiting."""
         for line in self.lines:
             if not self._is_over(line):
                 status = "queued" if line["index"] == self.first else "waiting"

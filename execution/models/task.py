@@ -152,7 +152,7 @@ class WorkerTask(models.Model):
         return self._change({"position": -position_before_all(now)}, told, initiator, now)
 
     def hasten(self, *, initiator: Initiator, now: datetime) -> bool:
-        """Let a delayed job or retry start now; return False if the task is not delayed."""
+        """Let a delayed job or retry start now; return False if it is not delayed or has postponed itself."""
         return self._change(
             {"is_delayed": False, "available_at": now},
             "The delay was removed, so the task can start now.",

@@ -48,11 +48,11 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.exclude(status=self.model.Status.WAITING)
 
     def served_by(self, pools: Sequence[str]) -> WorkerTaskQuerySet:
-        """Select the tasks that a worker with these pools serves; a worker without pools serves all tasks."""
+        """Keep the tasks that a worker with these pools serves; a worker without pools serves all tasks."""
         return self.filter(pool__in=pools) if pools else self
 
     def unserved(self, workers: Sequence[Sequence[str]]) -> WorkerTaskQuerySet:
-        """Select the tasks that none of the workers serves; each worker is given as its list of pools."""
+        """Keep the tasks that none of the workers serves; each worker is given as its list of pools."""
         if not all(workers):
             return self.none()
         return self.exclude(pool__in={pool for pools in workers for pool in pools})
@@ -62,7 +62,7 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def is_claimable(self, *, pools: Sequence[str], now: datetime) -> bool:
-        """Return whether limits and reservations allow a worker with these pools to claim a task now."""
+        """Return whether a worker with these pools can claim a task now, within limits and reservations."""
         ready = self.queued().served_by(pools)
         reserved = Reservation.objects.filter(released_at=None).values("pool")
         unlimited = ready.filter(is_delayed=False, is_limited=False).exclude(pool__in=reserved)
@@ -88,9 +88,9 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
     ) -> list[uuid.UUID]:
         """Queue single jobs without an execution, each with an activity of its own; return the jobs' keys.
 
-        A request is a step. It can also have a `position`, a start time `available_at`, an `idempotency_key`
-        (a repeated request returns the key of the first request's job) and a `dedup_key` (the job is skipped
-        while another job with the same key has not ended).
+        A request has the fields of a step. It can also have a `position`, a start time `available_at`, an
+        `idempotency_key` (a repeated request returns the key of the first request's job) and a `dedup_key`
+        (the job is skipped while another job with the same key has not ended).
         """
         return enqueue(self, requests, initiator=initiator, now=now, may=may)
 
@@ -114,8 +114,8 @@ class WorkerTaskQuerySet(models.QuerySet["WorkerTask"]):
         """End attempts of one worker, and claim tasks for the seats that become free, in one transaction.
 
         The fence is (id, attempt, worker): outcomes of tasks that another worker has taken over are ignored.
-        Once the outcomes are written, `claims` is called for a request for new tasks; if it returns None,
-        nothing is claimed.
+        `claims` is called once the outcomes are written. It returns a request for new tasks, or None to claim
+        none.
         """
         return finish(self, finishes, worker_id=worker_id, now=now, claims=claims)
 

@@ -23,11 +23,11 @@ class WorkerQuerySet(models.QuerySet["Worker"]):
         return self.filter(status=Worker.Status.ALIVE)
 
     def holding_leases(self, now: datetime) -> WorkerQuerySet:
-        """Select workers with a valid lease. A dead worker stays `alive` until a scheduler notices."""
+        """Keep the workers with a valid lease. A dead worker stays `alive` until a scheduler notices."""
         return self.alive().filter(lease_until__gte=now)
 
     def expired(self, now: datetime) -> WorkerQuerySet:
-        """Select workers whose lease has ended, or ends so late that the clock must have been set back."""
+        """Keep living workers whose lease has ended, or ends so late that the clock must have gone back."""
         return self.alive().exclude(lease_until__range=(now, now + 2 * lease()))
 
     def seats_of(self, pool: str) -> int:

@@ -80,7 +80,7 @@ def _port_complaint(port: int | None, scheme: str) -> str:
 
 
 def _literal(host: str) -> Address | None:
-    """Return the address if the host is an IP address, in any notation that the system knows (even 127.1)."""
+    """Return the host as an address if it is an IP address in any notation (even 127.1), otherwise None."""
     try:
         return ip_address(host)
     except ValueError:
@@ -93,7 +93,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _embedded(address: Address) -> list[IPv4Address]:
-    """Return a list of the IPv4 address that packets for this IPv6 address would reach, if there is one."""
+    """Return the IPv4 address that packets for this IPv6 address would reach, in a list; empty if none."""
     if isinstance(address, IPv4Address):
         return []
     if address in NAT64:

@@ -26,7 +26,7 @@ Resolver = Callable[[str, int], list[str]]
 
 
 class CallFailed(Exception):
-    """An HTTP call failed. The message has neither the path nor the query, as they may contain secrets."""
+    """An HTTP call failed. The message omits the path and query of the URL, which may contain secrets."""
 
     def __init__(self, message: str, *, can_retry: bool = True) -> None:
         super().__init__(message)
@@ -225,7 +225,7 @@ class Wire(httpcore2.NetworkStream):
 
 @lru_cache(maxsize=1)
 def _system_tls() -> ssl.SSLContext:
-    """Return a TLS context that trusts the system's certificates, or SSL_CERT_FILE and SSL_CERT_DIR."""
+    """Return a TLS context that trusts the certificates of SSL_CERT_FILE, SSL_CERT_DIR or the system."""
     return httpx2.create_ssl_context()
 
 

@@ -38,8 +38,8 @@ MOST_PASSED_OVER = 100
 def claim(by: ClaimRequest, *, freed: Freed | None = None) -> list[ClaimedTask]:
     """Claim ready tasks for the free seats of a living worker, and begin their activities.
 
-    `freed` contains, by group, how many tasks the surrounding transaction has ended; None if there is no such
-    transaction.
+    `freed` says how many tasks of each group the surrounding transaction has ended. It is None if no such
+    transaction exists.
     """
     # Isolations that have no room at all are left out.
     free: SeatCounts = {each: by.free[each] for each, size in by.most(by.free).items() if size > 0}

@@ -89,9 +89,10 @@ class Room:
     def left(
         cls, sizes: Mapping[str, int], seats: Mapping[str, int], holders: Iterable[tuple[str, str, int]]
     ) -> Room:
-        """Return the room that limits of these sizes, and pools with these seats, have beside the holders.
+        """Return how much room the holders leave in limits of these sizes and pools with these seats.
 
-        A holder is (limit keys, pool, number of tasks), and takes up room for this number of tasks."""
+        A holder is (limit keys, pool, number of tasks), and takes up room for this number of tasks.
+        """
         room = cls(dict(sizes), dict(seats))
         for limit_keys, pool, count in holders:
             room.take(limit_keys, pool, count)

@@ -38,7 +38,8 @@ class Dialect(Protocol):
         """Claim tasks without a limit: for each isolation, at most as many as `most` says.
 
         If limits or reservations affect which task is next, claim nothing, unless `among_limited` is true:
-        then the caller has counted, and these seats are for tasks without a limit. If `is_writing` is true,
+        then the caller has counted the room of the limits, and these seats are left for tasks without a
+        limit. If `is_writing` is true,
         the caller's transaction has written already, and a task is probably ready.
         """
 

@@ -51,7 +51,7 @@ _SEEN = f"""
 
 @dataclass(frozen=True)
 class Used:
-    """A limit, and how many tasks with its key run or are ready. Ready ones count up to MOST_COUNTED."""
+    """A limit, and how many tasks with its key run or are ready (counted up to MOST_COUNTED)."""
 
     limit: Limit
     running: int

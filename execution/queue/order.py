@@ -36,5 +36,5 @@ def is_before(one: str, other: str) -> str:
 
 
 def position_before_all(now: datetime) -> int:
-    """Return a position before all tasks of the same priority, even those moved to the front before."""
+    """Return a position before all tasks of the same priority, even those moved to the front earlier."""
     return -int(now.timestamp() * 1_000_000)

@@ -37,14 +37,14 @@ class Pool:
     reservation: str = ""
 
     def waits_for(self, now: datetime) -> float:
-        """Return for how many seconds the longest-waiting ready task has been ready."""
+        """Return for how many seconds the oldest ready task has been waiting; 0 if no task is ready."""
         if self.oldest_ready_at is None:
             return 0.0
         return max(0.0, (now - self.oldest_ready_at).total_seconds())
 
 
 def look(now: datetime) -> list[Pool]:
-    """Return all pools, sorted by name: those that have workers, a limit, a reservation or tasks."""
+    """Return the default pool and all pools with workers, a limit, a reservation or tasks, sorted by name."""
     pools: dict[str, Pool] = defaultdict(lambda: Pool(""))
     for name, state, count, since in fetch(QUEUE, []):
         pools[name].tasks[state] = count

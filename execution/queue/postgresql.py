@@ -65,7 +65,7 @@ HAS_LIMIT = "string_to_array(limit_keys, chr(10)) && ARRAY(SELECT key::text FROM
 
 
 def has_key(key: str) -> str:
-    """Return the SQL condition that `key` is among a task's limit keys."""
+    """Return the SQL condition that `key`, an SQL expression, is among a task's limit keys."""
     return f"strpos(chr(10) || limit_keys || chr(10), chr(10) || {key} || chr(10)) > 0"
 
 
@@ -87,9 +87,9 @@ _SENT = {
 
 
 def _said(name: str) -> str:
-    """Return the SQL for a value of the plan line or, if the line leaves the value out, for its default.
+    """Return the SQL for this value of a plan line, or for its default in lines that leave the value out.
 
-    The SQL must contain the default, because the column does not allow NULL.
+    Without the default, the value would be NULL, which the column does not allow.
     """
     return f"CASE WHEN step ? '{name}' THEN step->>'{name}' ELSE '{UNSAID[name]}' END"
 
@@ -151,7 +151,10 @@ _BEGIN = """
 
 
 def _claim(chosen: str) -> str:
-    """Return the SQL that claims the chosen tasks if they are still queued and the worker is alive."""
+    """Return the SQL that claims the chosen tasks if they are still queued and the worker is alive.
+
+    `chosen` is the SQL for an array of task ids.
+    """
     return f"""
         UPDATE execution_workertask SET status = 'processing', worker_id = %(worker)s, claimed_at = %(now)s
         WHERE id = ANY({chosen}) AND status = 'queued' AND {IS_WORKER_ALIVE}
@@ -164,8 +167,8 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...], amo
     """Return the statement that claims tasks without a limit, in one round trip to the database.
 
     The statement marks delayed tasks whose time has come as ready, claims the first ready tasks of each
-    isolation, and begins their activities. Unless `among_limited`, it claims nothing while limits or
-    reservations affect which task is next.
+    isolation, and begins their activities. Tasks in reserved pools are not claimed. If limits or
+    reservations affect which task is next, other tasks are claimed only if `among_limited` is true.
     """
     unless = f"pool NOT IN ({RESERVED})" if among_limited else "NOT (SELECT is_contested FROM contested)"
     firsts = [

@@ -33,21 +33,24 @@ class ClaimRequest:
     clock: Callable[[], datetime] | None = None
 
     def most(self, free: SeatCounts) -> dict[Isolation, int]:
-        """Return how many tasks without a limit can be claimed with this many free seats."""
+        """Return, by isolation, how many tasks without a limit can be claimed with these free seats."""
         return {isolation: size + self.ahead.get(isolation, 0) for isolation, size in free.items()}
 
     def look_at_clock(self) -> None:
         """Set `now` to the current time.
 
-        Call this after counting, while holding the locks: the tasks that made room have ended before this
-        time.
+        Call this after counting, while holding the locks, so that the claimed tasks do not begin before the
+        tasks that made room for them have ended.
         """
         if self.clock is not None:
             self.now = self.clock()
 
 
 class TaskGroup(NamedTuple):
-    """Tasks with the same limit keys, isolation and pool. Groups of a reserved pool may have no limit."""
+    """Tasks with the same limit keys, isolation and pool.
+
+    Only groups of reserved pools can be without a limit.
+    """
 
     limit_keys: str
     isolation: Isolation
@@ -77,9 +80,10 @@ Freed = Mapping[TaskGroup, int]
 
 
 class UnlimitedClaim(NamedTuple):
-    """The claimed tasks without a limit. If `is_contested`, limits or reservations affect which task is next.
+    """The tasks without a limit that were claimed.
 
-    In that case, further tasks can be claimed only by turn, after counting how much room there is.
+    If `is_contested` is true, limits or reservations affect which task is next: further tasks can be claimed
+    only in turn, after counting how much room there is.
     """
 
     rows: list[Row]

@@ -28,7 +28,10 @@ WAITING_IN_SETS = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The contents of the rows of COUNTS, with groups or candidates if the query asked for them."""
+    """The limits, reservations and room at one moment, from the rows of a query that contains COUNTS.
+
+    Groups of tasks with a limit, and candidates for a claim, are included only if the query lists them.
+    """
 
     sizes: dict[str, int]
     # The limit keys of each reservation, by pool.
@@ -58,12 +61,12 @@ class Snapshot:
 
     @property
     def last_set(self) -> TaskGroup | None:
-        """Return the last listed group of tasks with a limit if there may be more of them, else None."""
+        """Return the last listed group with a limit if further groups may follow, otherwise None."""
         found = [group for group in self.groups if group.is_limited]
         return found[-1] if len(found) >= MOST_SETS else None
 
     def open_groups(self, pools: Sequence[str], isolations: Collection[Isolation]) -> list[TaskGroup]:
-        """Return the groups that have room for one more task and that a worker with these pools serves."""
+        """Return the groups with room for a task that a worker with these pools and isolations serves."""
         return [
             group
             for group in self.groups
@@ -76,7 +79,7 @@ class Snapshot:
 def _seats(
     reserved: Mapping[str, str], sizes: Mapping[str, int], workers: Sequence[tuple[list[str], int]]
 ) -> dict[str, int]:
-    """Count the seats of reserved pools that have no limit of their own, on all workers that serve them."""
+    """Return a dict from each reserved pool without its own limit to its number of seats on all workers."""
     return {
         pool: seats_of(pool, workers)
         for pool, keys in reserved.items()
@@ -116,7 +119,8 @@ def look_at_first(
 ) -> Snapshot:
     """Return a new snapshot of the tasks that could be claimed next.
 
-    Its candidates are the first tasks of each group, and the first tasks without a limit.
+    Its candidates are the first `seats` tasks of each group, except those in `passed_over`, and the first
+    tasks without a limit; `others` says how many of these, by isolation.
     """
     rows = dialect().first_tasks(groups, seats=seats, others=others, pools=pools, passed_over=passed_over)
     return Snapshot.of(rows)

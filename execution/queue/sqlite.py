@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def has_key(key: str) -> str:
-    """Return the SQL condition that `key` is among a task's limit keys."""
+    """Return the SQL condition that `key`, an SQL expression, is among a task's limit keys."""
     return f"instr(char(10) || limit_keys || char(10), char(10) || {key} || char(10)) > 0"
 
 
@@ -121,7 +121,10 @@ def _values(planned: Planned, now: str) -> dict[str, Any]:
 
 
 def _claim(chosen: str) -> str:
-    """Return the SQL that claims the chosen tasks if they are still queued and the worker is alive."""
+    """Return the SQL that claims the chosen tasks if they are still queued and the worker is alive.
+
+    `chosen` is an SQL condition.
+    """
     return f"""
         UPDATE execution_workertask SET status = 'processing', worker_id = %(worker)s, claimed_at = %(now)s
         WHERE {chosen} AND status = 'queued' AND {IS_WORKER_ALIVE}
@@ -130,7 +133,7 @@ def _claim(chosen: str) -> str:
 
 
 def first_ready(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Return a query for the first ready tasks of each isolation that no limit or reservation affects."""
+    """Return a query for the ids of each isolation's first ready tasks without a limit or a reserved pool."""
     firsts = [
         f"""SELECT id FROM (
             SELECT id FROM execution_workertask
@@ -161,10 +164,10 @@ def claim_unlimited_statement(pools: int, isolations: tuple[Isolation, ...]) -> 
 
 @cache
 def claim_uncontested_statement(pools: int, isolations: tuple[Isolation, ...]) -> str:
-    """Return the claim for a transaction that already has the write lock, and so need not look first.
+    """Return the statement that claims tasks without a limit if the transaction already has the write lock.
 
-    The statement claims nothing if delayed tasks have reached their time, or if limits or reservations affect
-    which task is next.
+    `look_statement` need not run first. The statement claims nothing if delayed tasks have reached their
+    time, or if limits or reservations affect which task is next.
     """
     return _claim(f"id IN ({first_ready(pools, isolations)}) AND NOT EXISTS ({RIPE}) AND NOT {IS_CONTESTED}")
 

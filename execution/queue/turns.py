@@ -22,9 +22,10 @@ LIMITED = f"(SELECT * FROM execution_workertask WHERE {READY_LIMITED} LIMIT {MOS
 
 
 def in_turn(state: str = "", *, pool: str = "", count: int) -> list[int]:
-    """Return the ids of the first `count` tasks in this state.
+    """Return the ids of the first `count` tasks in this state and pool.
 
-    If `state` is empty, return those of all states, one state after the other.
+    If `state` is empty, tasks in all states are listed, state by state. If `pool` is empty, tasks of all
+    pools are listed.
     """
     sources = [
         source

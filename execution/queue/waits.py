@@ -83,7 +83,7 @@ def _later(task: WorkerTask, now: datetime) -> str:
 
 
 def _about_waiting(tasks: Sequence[WorkerTask]) -> list[Question]:
-    """Return the questions for the groups of the tasks' executions, and for the tasks that come before."""
+    """Return two questions: the groups of the tasks' executions, and their queued or running tasks."""
     executions = [task.execution for task in tasks if task.execution is not None]
     roots = {each.activity_id for each in executions}
     groups = Activity.objects.filter(parent__in=roots, step_index__isnull=False).order_by()
@@ -120,7 +120,7 @@ def _behind(
 
 
 def _about_ready(tasks: Sequence[WorkerTask], now: datetime) -> list[Question]:
-    """Return the questions for the served pools, the holders of limits, and the tasks ahead of each task."""
+    """Return four questions: pools served, room, running tasks with a limit, and tasks ahead of each."""
     running = WorkerTask.objects.processing().filter(is_limited=True).order_by("claimed_at", "pk")
     return [
         Worker.objects.holding_leases(now).values_list("pools", flat=True),

@@ -101,7 +101,7 @@ def _of_event(ref: Reference, event: Mapping[str, Any] | None) -> Any:
 
 
 class LastResults:
-    """A cache of the last results with which executions began. These results never change.
+    """A cache of `Execution.last_result`, by execution id. The last result of an execution never changes.
 
     Results are kept as JSON text, which takes less memory and gives each reader a copy. Long results are not
     cached.

@@ -39,7 +39,7 @@ DOUBT_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Work:
-    """The description of one attempt, made of JSON values so that it can be sent to a child.
+    """The description of one attempt, made of JSON values so that it can be sent to a child process.
 
     `refs` are the references of the placeholders in the config; None if the config has none.
     """
@@ -71,7 +71,7 @@ class Sink(Protocol):
 
 
 class Context:
-    """The context of a running step, the same in a thread of the worker and in a child process."""
+    """What a step can read and report while it runs, the same in a worker's thread and in a child process."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Return whether the step should stop. Once this was true, the attempt counts as interrupted."""
+        """Return whether the step should stop. Once this has been true, the attempt counts as interrupted."""
         self.saw_interrupt = self.saw_interrupt or self.reason is not None
         return self.saw_interrupt
 
@@ -192,7 +192,7 @@ class Context:
 
     @contextmanager
     def on_interrupt(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Call the callback when the step is interrupted during the block, or now if it already was.
+        """Call the callback when the step is interrupted within the block, or at once if it already was.
 
         The callback must not block.
         """
@@ -208,7 +208,7 @@ class Context:
                 self._callbacks.remove(callback)
 
     def await_lease(self) -> None:
-        """Wait until this worker certainly holds the attempt; raise Interrupted if the worker lost it.
+        """Wait until the worker's lease is certainly valid; raise Interrupted if the step is interrupted.
 
         Step types call this method right before anything that has an effect, if slow preparation comes first.
         """

@@ -64,11 +64,11 @@ class Later(BaseException):
 
 
 class Skipped(BaseException):
-    """Raised by `Context.skip`."""
+    """Raised by `Context.skip` to end the attempt as skipped."""
 
 
 class CompletedWithError(BaseException):
-    """Raised by `Context.complete_with_error`."""
+    """Raised by `Context.complete_with_error` to end the attempt as completed with errors."""
 
     def __init__(self, message: str, result: object, *, can_retry: bool) -> None:
         super().__init__(message)

@@ -79,7 +79,7 @@ def _alarm(ctx: Context) -> Iterator[None]:
 
 
 def unreported_outcome(ctx: Context, error: BaseException) -> Outcome:
-    """Return the outcome for an error in JIM itself, without the message, which may contain secrets."""
+    """Return the outcome for an error in JIM itself, without its message, which may contain secrets."""
     kind = type(error).__name__
     logger.error("step %s of task %s has no outcome of its own: %s", ctx.work.name, ctx.work.key, kind)
     if "executed_at" not in vars(ctx):

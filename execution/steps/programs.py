@@ -86,7 +86,7 @@ def complaints(values: Mapping[str, Any], **own: str) -> dict[str, str]:
 def path_complaint(text: str, *, what: str) -> str:
     """Return why the program or script (`what`) cannot be run, or an empty string if it can.
 
-    Links are followed.
+    Links are followed: the file that they lead to must be in an allowed folder.
     """
     if not os.path.isabs(text):  # noqa: PTH117 a Path would hide an empty path and a trailing slash
         return f"{text!r} is not an absolute path; it must begin with /"

@@ -121,7 +121,7 @@ def place_of_context(function: Callable[..., object]) -> int | None:
 
 
 def missing_here(path: str) -> str:
-    """Return why this process cannot find the function; an empty string if it can, or if it is unknown.
+    """Return why this process cannot find the function; an empty string if it can, or if that is uncertain.
 
     Nothing is imported, because imports run code, and the path may be incomplete while the user types it.
     """

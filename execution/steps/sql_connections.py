@@ -33,7 +33,10 @@ class SqlConnection:
         raise ValueError(FORM)
 
     def is_jims_own(self, database: Mapping[str, Any]) -> bool:
-        """Return whether this is the database of these Django settings, as far as names can show that."""
+        """Return whether these Django settings name the same file, or the same host, port and database.
+
+        The same server is not recognised under a different host name.
+        """
         engine = str(database["ENGINE"]).rpartition(".")[2].removesuffix("3")
         if engine != self.engine:
             return False

@@ -211,7 +211,7 @@ class PostgresSession:
 
     @property
     def _scope(self) -> str:
-        """Return the SQL literal “true” if settings are to last only for the current transaction.
+        """Return, as an SQL literal, whether settings are to last only for the current transaction.
 
         A transaction must not leave settings on a connection that a connection pooler reuses.
         """
@@ -262,7 +262,11 @@ class PostgresSession:
                         pass
                 raise error_from_result(result)
             if result.status in COPYING:
-                raise SqlFailed("COPY from or to the client is not supported", can_retry=False)
+                raise SqlFailed(
+                    "COPY between the server and its client is not supported; use INSERT and SELECT, or a "
+                    "file on the server",
+                    can_retry=False,
+                )
             yield result
 
     def _tell(self, notice: Diagnostic) -> None:

@@ -181,9 +181,10 @@ class SqliteSession:
         return SqlFailed(message, can_retry=code in TEMPORARY)
 
     def _stop(self) -> None:
-        """Interrupt the current statement; called in another thread.
+        """Interrupt the current statement if the step was interrupted or the statement's time is over.
 
-        The method is called again a little later, because the session may be between two statements now.
+        Called in another thread, and again a little later, because the session may be between two statements
+        now.
         """
         with self._lock:
             if self._ctx.reason is None and time.monotonic() < self._deadline:

@@ -64,7 +64,7 @@ class WaitStep(StepType):
 
 
 def end_of(ctx: Context, begun: datetime) -> datetime:
-    """Return when the wait ends, the same time in each call, so that the wait outlives a lost worker."""
+    """Return when the wait ends: in each call the same time, so that another worker can continue the wait."""
     if ctx.config["duration"]:
         return begun + timedelta(seconds=seconds_of(ctx.config["duration"]) or 0)
     until, place = ctx.config["until"], ctx.work.time_zone

@@ -114,7 +114,10 @@ class MemoFilter(admin.SimpleListFilter):
 
 
 class ScheduleFilter(admin.SimpleListFilter):
-    """A filter by schedule. It lists the open schedules, or only the chosen schedule if too many are open."""
+    """A filter by schedule.
+
+    It lists the open schedules and the chosen one. If too many are open, it lists only the chosen one.
+    """
 
     title = "schedule"
     parameter_name = "schedule__id__exact"

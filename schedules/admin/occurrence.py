@@ -52,7 +52,10 @@ class OccurrenceAdmin(RecordAdmin[Occurrence]):
         return rows.defer("execution__plan", "execution__last_result", "schedule__last_result")
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
-        """Filter occurrences by schedule name. Search the schedules first, because these are far fewer."""
+        """Keep the occurrences of schedules whose name contains the search term.
+
+        The schedules are searched first, because there are far fewer schedules than occurrences.
+        """
         if not (text := search_text(search_term)):
             return queryset, False
         found = Schedule.objects.filter(name__icontains=text).order_by("pk")

@@ -106,7 +106,7 @@ class LinesSetting(TextSetting):
         return text if loaded is None and text != "null" else loaded
 
     def _line(self, value: object) -> str:
-        """Return a string as it is if `_entry` reads it as the same string, and any other value as JSON."""
+        """Return a string as it is if `_entry` reads it back unchanged; return any other value as JSON."""
         return value if isinstance(value, str) and self._entry(value) == value else _json(value)
 
 
@@ -124,7 +124,7 @@ class MappingSetting(LinesSetting):
     kind = dict
 
     def read_lines(self, text: str) -> Any:
-        """Return a mapping, or the text unchanged if a line has no colon or a name occurs twice."""
+        """Return a dict from name to value, or the text if a line has no colon or a name occurs twice."""
         pairs = [each.partition(":") for each in text.splitlines() if each.strip()]
         if not all(colon for _, colon, _ in pairs) or len({name.strip() for name, *_ in pairs}) < len(pairs):
             return text

@@ -97,7 +97,7 @@ class SpecItemForm(forms.Form):
         self.add_error(name, sentence(message))
 
     def given(self, *names: str) -> dict[str, str]:
-        """Return the values of the fields with these names, by name and without empty values."""
+        """Return a dict from field name to entered value for these fields, without empty values."""
         return {name: self.cleaned_data[name] for name in names if self.cleaned_data.get(name)}
 
 
@@ -399,7 +399,7 @@ EXCLUSION_FORMS: Kinds = {
 
 
 def _only_texts(item: Any, names: Iterable[str]) -> dict[str, str] | None:
-    """Return a copy of the item if it is not empty and has only these keys and strings, otherwise None."""
+    """Return a copy of the item if it is a non-empty dict of strings with only these keys, otherwise None."""
     is_known = isinstance(item, dict) and bool(item) and item.keys() <= set(names)
     return dict(item) if is_known and _are_texts(item.values()) else None
 
@@ -409,6 +409,6 @@ def _are_texts(values: Iterable[object]) -> bool:
 
 
 def _number(text: str) -> str | int:
-    """Return a bare number, of seconds, as an integer; return any other text unchanged."""
+    """Return a number without a unit, which means seconds, as an integer; return other text unchanged."""
     seconds = whole_number(text, digits=17)
     return text if seconds is None else seconds

@@ -130,7 +130,7 @@ class StepFormSet(StepInlineFormSet):
 
     @cached_property
     def templates(self) -> dict[str, TaskTemplate]:
-        """Return the templates that the steps use, by name of the template."""
+        """Return a dict from name to template with the templates that the steps use."""
         named = [{"template": name} for name in self._named_templates()]
         return TaskTemplate.objects.needed_by(named, schedule=self.instance)
 

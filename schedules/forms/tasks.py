@@ -197,7 +197,10 @@ class TaskForm(VerbForm, AnyModelForm):
         self._put({"drawn_for": self._drawn_for})
 
     def _turn(self, *, was_json: bool) -> None:
-        """Convert the sent settings to JSON; if `was_json`, back to fields, if fields can show them."""
+        """Convert the sent settings to JSON or, if `was_json`, to fields.
+
+        Settings that fields cannot show stay JSON.
+        """
         if self.kind is None:
             return
         if not was_json:
@@ -328,7 +331,10 @@ def _settings_of(kind: registry.StepKind, config: Mapping[str, Any]) -> dict[str
 
 
 def _config_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings by name. Empty ones are left out, so that the step type uses its defaults."""
+    """Return a dict from setting name to value.
+
+    Empty values are left out, so that the step type uses its defaults.
+    """
     return {name.removeprefix(settings.PREFIX): value for name, value in values.items() if value is not None}
 
 

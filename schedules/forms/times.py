@@ -47,7 +47,7 @@ else:
 
 
 class SpecFormSet(SpecItemFormSet):
-    """The forms for the rules or exclusions of a spec; the hidden field `kind` names the class of a form."""
+    """The forms for the rules or the exclusions of a spec; the hidden field `kind` selects a form's class."""
 
     kinds: ClassVar[Kinds]
 
@@ -61,7 +61,7 @@ class SpecFormSet(SpecItemFormSet):
 
     @property
     def item_forms(self) -> list[SpecItemForm]:
-        """Return the forms that were not removed."""
+        """Return the forms that the user has not removed."""
         self.is_valid()
         return [form for form in self.forms if not form.cleaned_data.get("DELETE")]
 
@@ -97,8 +97,8 @@ ExclusionFormSet: Any = forms.formset_factory(ExclusionForm, formset=BaseExclusi
 class TimesForms:
     """The forms for the rules and exclusions of a schedule, with the main form for the rest of the spec.
 
-    `spec` is the complete spec, or None if anything is wrong. `readable` is the spec made of the parts that
-    can be read.
+    `spec` is the complete spec, or None if anything is wrong. `readable` is the spec made of only the valid
+    parts, or None if these parts do not fit together.
     """
 
     def __init__(self, data: Any, form: forms.BaseForm, *, stored: object, now: datetime) -> None:
@@ -110,7 +110,7 @@ class TimesForms:
         self.spec = self.readable if self._is_right(stored, now) else None
 
     def _read(self) -> Spec | None:
-        """Return the spec of all readable parts. Parse each part alone first, to find the invalid parts."""
+        """Return the spec made of the valid parts, and show an error beside each invalid part."""
         clock = self._given(CLOCK)
         if not self._parsed(clock, {}, self._add_form_error("time_zone")):
             clock = {}
@@ -152,7 +152,10 @@ class TimesForms:
         return True
 
     def _place(self, error: SpecError) -> None:
-        """Show an error of the whole spec beside its field or only rule, or else above the list of forms."""
+        """Show an error of the whole spec beside its field, or above the list of rules or exclusions.
+
+        If the list that the error names has only one rule, show the error beside this rule.
+        """
         alone = [form for form in self.rules.item_forms if form.spec_list == error.field]
         if error.field in (*CLOCK, *BOUNDS):
             self._add_form_error(error.field)(error.message)
@@ -176,7 +179,7 @@ class TimesForms:
 
 
 def rules_data(spec: object, calendars: Mapping[str, object]) -> Sent:
-    """Return the data that a browser sends for the rules of a stored spec, even if the spec is broken."""
+    """Return the form data that a browser would send for the rules of a stored spec, even a broken one."""
     known = spec if isinstance(spec, Mapping) else {}
     shown = [_rule_initial(name, rule) for name in RULE_LISTS[:-1] for rule in _list(known, name)]
     if known.get("at"):
@@ -190,7 +193,7 @@ def exclusions_data(spec: object) -> Sent:
 
 
 def item_data(form: type[SpecItemForm], prefix: str, initial: Mapping[str, Any]) -> Sent:
-    """Return the data that a browser sends for one item of a formset."""
+    """Return the form data that a browser would send for one item of a formset."""
     return data_of(form(prefix=prefix, initial={"kind": form.slug, **initial}))
 
 
@@ -208,7 +211,7 @@ def _rule_initial(name: str, rule: object) -> tuple[type[SpecItemForm], Initial]
 
 
 def _initial(kinds: Kinds, item: object) -> tuple[type[SpecItemForm], Initial]:
-    """Return the first form that can show an item, with its initial values; the JSON form shows any item."""
+    """Return the first form class that can show the item, and its initial values; JSON can show any item."""
     shown = ((form, form.initial_of(item)) for form in kinds.values())
     return next((form, initial) for form, initial in shown if initial is not None)
 

@@ -14,9 +14,9 @@ WAYS_OUT = "run “manage.py migrate” first, or select another database with J
 
 @contextmanager
 def usable_database(*, is_needed: bool = True) -> Iterator[None]:
-    """Raise CommandError, with one clear line, if the database is missing, unreachable or outdated.
+    """Raise CommandError with a one-line message if the database is missing or the block cannot use it.
 
-    If `is_needed` is False, a missing database is not an error.
+    If `is_needed` is False, do not check first whether the database is missing.
     """
     if is_needed and (absent := absent_database()):
         raise CommandError(f"{absent}: {WAYS_OUT}.", returncode=2)
@@ -62,7 +62,7 @@ def absent_database() -> str:
 
 
 def selected_database() -> str:
-    """Return a name for the database, without its password."""
+    """Return the words by which messages name the database, without its password."""
     chosen = connection.settings_dict
     if connection.vendor == "sqlite":
         return f"The database {chosen['NAME']}"

@@ -76,7 +76,8 @@ class Survey:
             raise ValidationError(
                 {
                     "which": "This backfill would not start any runs. "
-                    f"Scheduled times in the range: {self.total:,} ({why})."
+                    f"Scheduled times in the range: {self.total:,} ({why}). "
+                    "Choose another range, or “All times”."
                 }
             )
 
@@ -84,8 +85,9 @@ class Survey:
 class Progress(NamedTuple):
     """The progress of a backfill in numbers.
 
-    `passed` is how many of the `total` times in the range have been processed so far. For `added` of these,
-    the backfill has created an occurrence.
+    Of the `total` times in the range, `passed` have been processed so far, and `added` of these got an
+    occurrence. These occurrences are `waiting`, `started` or, if they were skipped or cancelled,
+    `not_started`. `running` is the number of executions in progress.
     """
 
     total: int
@@ -181,7 +183,7 @@ class Backfill(models.Model):
         return Spec.parse(self.spec, self.calendars)
 
     def generate(self, now: datetime) -> int:
-        """Create occurrences for the next slice of times, and return their number.
+        """Create occurrences for the next slice of times, and return how many were created.
 
         Return 0 if the next slice is not due, or if another process has locked the schedule.
         """
@@ -220,7 +222,7 @@ class Backfill(models.Model):
         return True
 
     def progress(self, *, running: int | None = None) -> Progress:
-        """Return the progress. Callers that know the number of running executions pass it as `running`."""
+        """Return the progress; `running` is the number of running executions, or None to count them."""
         statuses = self.occurrences.order_by().values_list("status").annotate(Count("pk"))
         counts: Counter[str] = Counter(dict(statuses))
         waiting, started = counts.pop("pending", 0), counts.pop("started", 0)
@@ -313,7 +315,7 @@ class Backfill(models.Model):
     def _refuse_so_many(self, count: int, *, until: datetime) -> None:
         """Raise ValidationError with an estimate of how many times the range has.
 
-        `count` is the number of times up to `until`. Counting all of them could take hours.
+        The estimate is based on `count`, the number of times up to `until`: counting all could take hours.
         """
         estimate = count * ((self.end_at - self.start_at) / (until - self.start_at))
         thousands = math.ceil(estimate / 1_000)
@@ -345,7 +347,7 @@ class Backfill(models.Model):
         return known
 
     def open(self) -> Backfill:
-        """Save this backfill, for which `count` was called, or return an earlier one with the same key."""
+        """Save and return this backfill, or return an earlier one with the same key; call `count` first."""
         with transaction.atomic():
             self.schedule = Schedule.objects.lock().get(pk=self.schedule_id)
             if known := self.asked_before():
@@ -387,7 +389,7 @@ class Backfill(models.Model):
         }
 
     def _add_slice(self, now: datetime) -> int:
-        """Create occurrences for the next slice of times, save the progress, and return their number.
+        """Save the occurrences of the next slice of times and the progress; return how many were created.
 
         The caller has locked the schedule, so that no time is left out or processed twice.
         """

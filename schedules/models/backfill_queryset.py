@@ -51,12 +51,12 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.open().filter(slice_at__lte=now)
 
     def moving(self) -> BackfillQuerySet:
-        """Filter backfills that are open or still have pending occurrences."""
+        """Keep the backfills that are open or still have pending occurrences."""
         waiting = Occurrence.objects.pending().filter(backfill=OuterRef("pk"))
         return self.filter(Q(status=self.model.Status.OPEN) | Exists(waiting))
 
     def with_waiting(self) -> BackfillQuerySet:
-        """Annotate `waiting` (times with a pending occurrence) and `settled` (other processed times)."""
+        """Annotate the numbers of `waiting` (pending occurrences) and `settled` (other processed times)."""
         pending = Occurrence.objects.pending().filter(backfill=OuterRef("pk")).order_by().values("backfill")
         waiting = Coalesce(Subquery(pending.annotate(count=Count("pk")).values("count")), 0)
         return self.annotate(waiting=waiting, settled=F("passed_count") - waiting).defer("spec", "calendars")
@@ -89,10 +89,10 @@ class BackfillQuerySet(models.QuerySet["Backfill"]):
         return self.model.draft(schedule, now=now, **times).survey(limit=limit)
 
     def make_room(self, schedule_ids: Iterable[int], *, now: datetime) -> None:
-        """Let backfills that wait for room in the buffer continue, if enough of their share is free.
+        """Let backfills that wait for room continue if at least half of their schedule's share is free.
 
-        The caller has locked the schedules. Backfills continue when at least half of their share is free, so
-        that new occurrences are added before all earlier ones have started.
+        So new occurrences are added before all earlier ones have started. The caller has locked the
+        schedules.
         """
         theirs, params = among("schedule_id", list(schedule_ids))
         widened = write(

@@ -53,7 +53,7 @@ def wrong_with_tags(tags: Any) -> str:
 
 
 def wrong_with_topics(topics: Any) -> str:
-    """Return what is wrong with cleaned topics, or an empty string; not whether the topics exist."""
+    """Return what is wrong with cleaned topics, or an empty string; do not check that the topics exist."""
     if not _are_words(topics):
         return 'Enter a list of topics, such as ["orders"].'
     if len(topics) > MOST_TOPICS:

@@ -135,18 +135,18 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return self.filter(source=Occurrence.Source.AUTO)
 
     def asked_for(self) -> OccurrenceQuerySet:
-        """Filter the occurrences of manual runs and backfills, which start even if the schedule is paused."""
+        """Keep the occurrences of manual runs and backfills, which start even if the schedule is paused."""
         return self.exclude(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def unasked_for(self) -> OccurrenceQuerySet:
         return self.filter(source__in=Occurrence.AUTOMATIC_SOURCES)
 
     def due(self, now: datetime) -> OccurrenceQuerySet:
-        """Filter pending occurrences that the invoker has to check, but not suspended or blocked ones."""
+        """Keep the pending occurrences that the invoker has to check; exclude suspended and blocked ones."""
         return self.pending().filter(due_at__lte=now)
 
     def buffered(self) -> OccurrenceQuerySet:
-        """Filter pending occurrences that count towards the buffer limit; backfills have their own limit."""
+        """Keep pending occurrences that count towards the buffer limit; backfills have their own limit."""
         return self.pending().exclude(source=Occurrence.Source.BACKFILL)
 
     def crowding(self, schedule_ids: Sequence[int]) -> set[int]:
@@ -160,7 +160,7 @@ class OccurrenceQuerySet(models.QuerySet["Occurrence"]):
         return {pk for (pk,) in rows}
 
     def missed(self, catch_up_seconds: int | None, *, now: datetime) -> OccurrenceQuerySet:
-        """Filter occurrences that are too late for the catch-up window, by the same rule as `is_missed`."""
+        """Keep the occurrences that are too late for the catch-up window, by the same rule as `is_missed`."""
         limit = latest_missed(catch_up_seconds, now)
         return self.none() if limit is None else self.filter(planned_at__lt=limit)
 
@@ -340,7 +340,7 @@ class Occurrence(models.Model):
     ) -> Occurrence:
         """Return the unsaved occurrence of a manual run; `at` is its nominal time, by default now.
 
-        `retry_of` is the execution to repeat: as a `whole`, or only the steps that did not succeed.
+        `retry_of` is the id of the execution to repeat; steps that succeeded are repeated only with `whole`.
         """
         name = f"manual/{key or uuid.uuid4()}"
         occurrence = cls._new(schedule, cls.Source.MANUAL, name, at or now, initiator=initiator, now=now)
@@ -396,7 +396,7 @@ class Occurrence(models.Model):
     def asks_the_same_as(self, other: Occurrence) -> bool:
         """Return whether two manual runs have the same options and the same nominal time.
 
-        The nominal times of two runs that were requested without one also count as the same.
+        Two runs that were both requested without a nominal time count as having the same one.
         """
         at_once = self.nominal_at == self.created_at and other.nominal_at == other.created_at
         same = ("overlap", "retry_of", "is_whole")

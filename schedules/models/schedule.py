@@ -108,7 +108,7 @@ class Schedule(Timetable):
 
     @property
     def success_rate(self) -> float | None:
-        """Return the share of successes among the last completed and failed executions; None without any."""
+        """Return the share of completed ones among the last completed or failed executions; None if none."""
         ended = self.recent_outcomes
         return ended.count("c") / len(ended) if ended else None
 
@@ -179,12 +179,12 @@ class Schedule(Timetable):
     def _written(
         self, steps: Sequence[Mapping[str, Any]] | None, templates: Mapping[str, TaskTemplate]
     ) -> list[dict[str, Any]]:
-        """Return the new steps or, if `steps` is None, the stored ones, without values of templates."""
+        """Return `steps`, or the stored steps if `steps` is None, without the values of their templates."""
         made = self.steps.all() if steps is None else made_of(steps, templates)
         return [step.written() for step in made]
 
     def _become(self, wanted: Schedule, *, now: datetime) -> str:
-        """Copy the checked definition of `wanted`; return a note about unrecorded times, if any."""
+        """Copy the checked definition of `wanted`; return a note about lost times, or an empty string."""
         names = (*self.EDITABLE, "calendars")
         changes = {name: each for name in names if (each := getattr(wanted, name)) != getattr(self, name)}
         spec_changed = "spec" in changes
@@ -310,7 +310,10 @@ class Schedule(Timetable):
         return True
 
     def _miss_or_keep(self, now: datetime) -> None:
-        """Record times that became too late during a pause as missed; the others can wait without a limit."""
+        """After a pause, record the waiting times that are now too late as missed.
+
+        The other times can then wait without a limit.
+        """
         fresh = self.occurrences.pending().automatic().filter(kept_at=None, planned_at__lte=now)
         late = fresh.missed(self.catch_up_seconds, now=now)
         missed = list(late.values_list("schedule_id", "nominal_at"))
@@ -369,7 +372,7 @@ class Schedule(Timetable):
     ) -> None:
         """Check the definition and its steps; raise ValidationError with all errors, each with its path.
 
-        A spec that equals `stored_spec` need not have any future times.
+        A spec that equals `stored_spec` may have no future times, or times that are too close together.
         """
         errors: list[FieldError] = []
         try:
@@ -395,7 +398,7 @@ class Schedule(Timetable):
             raise invalid(errors)
 
     def wrong_with_events(self, steps: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return what is wrong with the topics of this schedule, given its complete steps."""
+        """Return a list of what is wrong with the topics of this schedule; `steps` are its complete steps."""
         return [words for source in registry.event_sources for words in source.complaints(self, steps)]
 
     def _follow_topics(self, now: datetime) -> None:

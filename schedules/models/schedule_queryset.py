@@ -49,18 +49,17 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return self.filter(status=self.model.Status.PAUSED, paused_until__lte=now)
 
     def overdue(self, now: datetime) -> ScheduleQuerySet:
-        """Return the schedules whose next run is overdue by so long that no scheduler seems to be running."""
+        """Keep the schedules whose next run is so long overdue that no scheduler seems to be running."""
         return self.filter(next_run_at__lt=now - timedelta(seconds=settings.JIM_OVERDUE_SECONDS))
 
     def paused_by_failures(self) -> ScheduleQuerySet:
         return self.filter(is_paused_by_failures=True)
 
     def notice_overdue(self, *, now: datetime, limit: int) -> int:
-        """Send an event about each overdue time that was not reported yet; return the number of these times.
+        """Send an event about each overdue time that was not reported yet; return how many times were found.
 
-        At most `limit` times are reported.
-
-        Any process can call this, because the scheduler might not be running.
+        At most `limit` times are reported. Any process can call this, because the scheduler might not be
+        running.
         """
         told = Q(overdue_noticed_at=F("next_run_at"))
         rows = self.overdue(now).filter(Q(overdue_noticed_at=None) | ~told).order_by("next_run_at")
@@ -82,18 +81,18 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         return len(overdue)
 
     def tagged(self, *tags: str) -> ScheduleQuerySet:
-        """Filter schedules that have all of these tags."""
+        """Keep the schedules that have all of these tags."""
         tagged = self
         for tag in tags:
             tagged = tagged.filter(tag_rows__name=search_text(tag))
         return tagged
 
     def chosen_by(self, tags: Sequence[str]) -> ScheduleQuerySet:
-        """Return the open schedules with all of these tags; raise Refused if no schedule has the tags."""
+        """Keep the open schedules with all of these tags; raise Refused if no open schedule has the tags."""
         chosen = self.open().tagged(*clean_tags(list(tags)))
         if tags and not chosen.exists():
             words = f"{'tags' if len(tags) > 1 else 'tag'} {' and '.join(tags)}"
-            raise Refused(f"No schedule has the {words}.")
+            raise Refused(f"No open schedule has the {words}.")
         return chosen
 
     def called(self, wanted: str) -> Schedule:
@@ -187,7 +186,7 @@ class ScheduleQuerySet(models.QuerySet["Schedule"]):
         may: permissions.May = permissions.anything,
         **fields: Any,
     ) -> Schedule:
-        """Create a schedule with its steps; save nothing if anything is wrong."""
+        """Create a schedule with its steps; if anything is wrong, raise ValidationError and save nothing."""
         schedule = self.model(**fields)
         with transaction.atomic():
             SharedCalendar.objects.lock_named_in(schedule.spec)

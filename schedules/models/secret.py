@@ -36,7 +36,10 @@ elsewhere: list[tuple[type[models.Model], str]] = []
 
 
 class Survey(NamedTuple):
-    """How many values use the newest key or an older one, and the names of those that no key can decrypt."""
+    """The numbers of values that are encrypted with the newest key and with older keys.
+
+    `lost` has the names of the values that no key can decrypt.
+    """
 
     newest: int
     older: int
@@ -52,7 +55,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
 
     @sensitive_variables()
     def reveal(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the values of those secrets that exist, by name; raise Undecryptable if a key is missing."""
+        """Return a dict from name to value; omit unknown names. Raise Undecryptable if a key is missing."""
         values, locked = self._open(set(names))
         if locked:
             # Try once more: a rotation may have ended between reading the rows and reading the keys.
@@ -88,7 +91,7 @@ class SecretQuerySet(models.QuerySet["Secret"]):
     def define(
         self, name: str, value: str, *, initiator: Initiator, now: datetime, description: str = ""
     ) -> Secret:
-        """Create a secret; raise ValidationError by field if anything is wrong."""
+        """Create a secret; if anything is wrong, raise ValidationError with errors by field."""
         secret = Secret(name=name, description=description, created_at=now, changed_at=now)
         secret.full_clean(exclude=["token"])
         check_value(value)
@@ -212,7 +215,10 @@ class Secret(models.Model):
     def edit(
         self, *, initiator: Initiator, now: datetime, value: str = "", description: str | None = None
     ) -> None:
-        """Change the value or the description; an empty value or a description of None changes nothing."""
+        """Change the value, the description or both.
+
+        An empty `value` keeps the current value, and None keeps the current description.
+        """
         with transaction.atomic():
             self._take()
             changed = self._describe(description) + self._replace(value, now=now)
@@ -335,7 +341,7 @@ def keys_to_write_with() -> Keys:
 def _writers_locked_out() -> Iterator[None]:
     """Wait for all writers of encrypted values, and make new writers wait until the block ends.
 
-    Within the block, all values that were written earlier are stored. Later writers use the new keys.
+    So the block sees all values that were written earlier, and later writers use the new keys.
     """
     with transaction.atomic():
         _lock_table("SHARE ROW EXCLUSIVE")

@@ -60,12 +60,12 @@ class SharedCalendarQuerySet(models.QuerySet["SharedCalendar"]):
         return calendar
 
     def named_in(self, spec: object) -> dict[str, Any]:
-        """Return the exclusions of the calendars that a spec names, by name; ignore unknown calendars."""
+        """Return a dict from name to exclusions for the calendars that a spec names; ignore unknown names."""
         names = names_in(spec)
         return dict(self.filter(name__in=names).values_list("name", "excluded")) if names else {}
 
     def needed_by(self, spec: object) -> dict[str, Any]:
-        """Return the exclusions of the calendars that a spec names; raise SpecError if one is unknown."""
+        """Return the same dict as `named_in`, but raise SpecError if the spec names an unknown calendar."""
         known = self.named_in(spec)
         for name in names_in(spec):
             if name not in known:
@@ -245,9 +245,9 @@ class SharedCalendar(models.Model):
         wake("jim_schedules")
 
     def _told(self, schedules: Sequence[Schedule], lost: Mapping[int, str]) -> dict[str, list[Schedule]]:
-        """Group the schedules by the message to record for them.
+        """Return a dict from each message to record to the schedules for which to record it.
 
-        `lost` has, for each schedule's id, a note about the runs that the schedule will not catch up.
+        `lost` maps the id of each schedule to a note about times that were not recorded, or an empty string.
         """
         told: dict[str, list[Schedule]] = {}
         for schedule in schedules:

@@ -122,7 +122,7 @@ class TaskFields(StrictlyTyped):
             )
 
     def references(self) -> list[tuple[str, Reference]]:
-        """Return the references in the placeholders of the config, each with its config field."""
+        """Return the references in the placeholders of the config, as pairs (config field, reference)."""
         if not isinstance(self.config, dict) or not has_placeholders(self.config):
             return []
         return [(field, ref) for field, value in self.config.items() for ref in dict.fromkeys(found(value))]
@@ -215,7 +215,7 @@ class Step(TaskFields):
 
     @classmethod
     def lines_of(cls, schedule_ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-        """Return the complete steps of each schedule, in order, as a dictionary by schedule id."""
+        """Return a dict from schedule id to the complete steps of the schedule, in order."""
         lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
         theirs, params = among("schedule_id", schedule_ids)
         fields = ("schedule", *cls.FIELDS)
@@ -248,7 +248,7 @@ class Step(TaskFields):
         return [*found, *_errors_of(self.clean_config)]
 
     def check_alone(self) -> None:
-        """Raise ValidationError if a placeholder has no value in a single job, such as a result of a step."""
+        """Raise ValidationError if a placeholder, such as a step's result, has no value in a single job."""
         if errors := list(_reference_errors([self], is_plan=False)):
             raise invalid(error for _, error in errors)
 
@@ -342,7 +342,7 @@ def unreadable(data: object) -> FieldError | None:
 
 
 def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
-    """Yield the errors that arise only from the combination of steps."""
+    """Yield the errors that arise only from the combination of steps, each with the position of its step."""
     names: set[str] = set()
     first = min((step.index for step in plan if isinstance(step.index, int)), default=0)
     for place, step in enumerate(plan):
@@ -360,7 +360,10 @@ def _errors_together(plan: Sequence[Step]) -> Iterator[tuple[int, FieldError]]:
 def _reference_errors(
     steps: Sequence[Step], *, is_plan: bool = True, tells_secrets: bool = True
 ) -> Iterator[tuple[int, FieldError]]:
-    """Yield the errors of placeholders that would have no value at run time."""
+    """Yield an error for each placeholder without a value at run time, with the position of its step.
+
+    `is_plan` is False for a single job.
+    """
     wanted = [
         (place, step, field, ref)
         for place, step in enumerate(steps)
@@ -455,7 +458,9 @@ def check_counted(names: Sequence[str], field: str) -> None:
     """
     for name in names:
         if odd := [character for character in name if not character.isprintable()]:
-            raise ValidationError({field: f"The character U+{ord(odd[0]):04X} is not allowed here."})
+            raise ValidationError(
+                {field: f"The character U+{ord(odd[0]):04X} is not allowed here: remove it."}
+            )
     if (length := sum(map(len, names))) > LONGEST_TOGETHER:
         complaint = f"All entries together have {length} characters: at most {LONGEST_TOGETHER} are allowed."
         raise ValidationError({field: complaint})
@@ -467,4 +472,6 @@ def check_plain_text(text: str, field: str) -> None:
         raise ValidationError({field: "This must not be blank."})
     for character in text:
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character != "\u200d":
-            raise ValidationError({field: f"The character U+{ord(character):04X} is not allowed here."})
+            raise ValidationError(
+                {field: f"The character U+{ord(character):04X} is not allowed here: remove it."}
+            )

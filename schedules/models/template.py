@@ -42,7 +42,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return self.filter(status=TaskTemplate.Status.ACTIVE)
 
     def known(self) -> TaskTemplateQuerySet:
-        """Filter active templates, and archived ones that open schedules use. No two have the same name."""
+        """Keep the active templates and the archived ones that open schedules use; their names are unique."""
         used = Step.objects.exclude(schedule__status="closed").exclude(template=None)
         return self.filter(Q(status=TaskTemplate.Status.ACTIVE) | Q(pk__in=used.values("template")))
 
@@ -54,7 +54,7 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         may: permissions.May = permissions.anything,
         **fields: Any,
     ) -> TaskTemplate:
-        """Create a template; save nothing if anything is wrong."""
+        """Create a template; if anything is wrong, raise ValidationError and save nothing."""
         template = TaskTemplate(**fields)
         try:
             with transaction.atomic():
@@ -86,7 +86,10 @@ class TaskTemplateQuerySet(models.QuerySet["TaskTemplate"]):
         return self.lock().needed_by(steps, schedule=schedule)
 
     def needed_by(self, steps: Any, *, schedule: Schedule | None = None) -> dict[str, TaskTemplate]:
-        """Return the templates that steps name, by name; archived ones only if `schedule` uses them."""
+        """Return a dict from name to template for the templates that steps name.
+
+        Archived templates are included only if `schedule` already uses them.
+        """
         names = names_in(steps)
         if not names:
             return {}
@@ -292,8 +295,8 @@ class TaskTemplate(TaskFields):
     ) -> dict[str, Any]:
         """Update all steps that use the template; raise Refused if a schedule's plan would become invalid.
 
-        `before` is the definition from before the edit. Return the changed steps by label; a label has the
-        names of the schedule and of the step.
+        `before` is the definition from before the edit. Return a dict from label to the data of each changed
+        step; a label has the names of the schedule and of the step.
         """
         schedules = list(self.used_by().lock().order_by("pk"))
         plans: dict[int, list[Step]] = defaultdict(list)
@@ -320,7 +323,7 @@ class TaskTemplate(TaskFields):
         }
 
     def _moved_steps(self, schedule: Schedule, plan: Sequence[Step], *, tells_secrets: bool) -> list[Step]:
-        """Return the steps of a schedule that change; raise Refused if the plan becomes invalid."""
+        """Return the steps of a schedule that the edit changes; raise Refused if its plan becomes invalid."""
         after = [self._moved(step) if step.template_id == self.pk else step for step in plan]
         if wrong := plan_errors(after, tells_secrets=tells_secrets):
             known = plan_errors([copy(step) for step in plan], tells_secrets=tells_secrets)

@@ -93,9 +93,9 @@ class Timetable(Definition):
         return self.next_run_at is not None and self.next_run_at < now - grace
 
     def restart_cursor(self, now: datetime) -> None:
-        """Start the search for times at `now`, or at the cursor (`processed_until`) if that is later.
+        """Move the cursor (`processed_until`) to `now`, and set `next_run_at` to the next time after it.
 
-        The cursor never moves back: `now` may have been read before waiting for a lock.
+        A cursor that is later than `now` stays: `now` may have been read before waiting for a lock.
         """
         cursor = max(now, self.processed_until or now)
         self.processed_until, self.next_run_at, self.spec_error = cursor, self.compiled_spec.next(cursor), ""
@@ -202,7 +202,7 @@ class Timetable(Definition):
     def upcoming(self, count: int, *, now: datetime, effort: Effort | None = None) -> list[Upcoming]:
         """Return up to `count` upcoming times, without those that are marked to be skipped.
 
-        Times that are not found before the effort is used up are left out.
+        `effort` limits the search: times that the search does not reach are left out.
         """
         if self.status == self.Status.CLOSED or self.remaining == 0:
             return []
@@ -218,7 +218,7 @@ class Timetable(Definition):
         return [row.at for row in self.upcoming(count, now=now)]
 
     def _skip_planned(self, by: Initiator, now: datetime) -> datetime | None:
-        """Skip the next run whose time has passed, but which jitter still delays.
+        """Skip the next run whose nominal time has passed, but whose start is still delayed by jitter.
 
         Return the nominal time of the skipped run, or None if jitter delays no run.
         """
@@ -253,7 +253,7 @@ class Timetable(Definition):
 
     @contextmanager
     def _readable_spec(self) -> Iterator[Spec]:
-        """Yield the compiled spec; turn a SpecError, also one that is raised in the block, into Refused."""
+        """Yield the compiled spec; turn any SpecError, including one raised in the block, into Refused."""
         try:
             yield self.compiled_spec
         except SpecError as error:

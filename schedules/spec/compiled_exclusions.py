@@ -39,7 +39,7 @@ class Exclusions:
         return None
 
     def sure_end(self, instant: int) -> int | None:
-        """Return an instant until which all times are excluded in every time zone; None if none is known."""
+        """Return until when all times from `instant` on are excluded in every time zone; None if unknown."""
         ends = [end for part in self._parts if (end := part.sure_end(instant)) is not None]
         return max(ends, default=None)
 
@@ -55,7 +55,7 @@ class Exclusions:
 
 @lru_cache(maxsize=256)
 def _together(calendars: tuple[Shared, ...]) -> _Compiled:
-    """Compile shared calendars once for all schedules that use them."""
+    """Compile shared calendars; specs that use the same calendars share the result."""
     return _Compiled(flat(calendars))
 
 
@@ -156,10 +156,9 @@ def _dates_of(days: Days) -> tuple[int, ...]:
 
 
 def _bits(allowed: Iterable[tuple[Hashable, ...]]) -> Counter[Hashable]:
-    """Return a number for each value; bit n of this number is set if calendar n allows the value.
+    """Return a Counter from value to a number, in which bit n is set if calendar n allows the value.
 
-    `allowed` has the values that each calendar allows. The result is a Counter, which returns 0 for all other
-    values.
+    `allowed` has the values that each calendar allows. For all other values, the Counter returns 0.
     """
     alike: Counter[tuple[Hashable, ...]] = Counter()
     for place, values in enumerate(allowed):

@@ -177,7 +177,7 @@ class Holidays:
 
 @dataclass(frozen=True)
 class Matching:
-    """Excludes the local times that match a structured calendar."""
+    """An exclusion of the local times that match a structured calendar."""
 
     structured: Structured
 

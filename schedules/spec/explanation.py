@@ -104,7 +104,7 @@ def _excluded_words(spec: Spec, second: int, stretch: Stretch) -> str:
 
 
 def _gap_words(spec: Spec, second: int, stretch: Stretch) -> str:
-    """Explain that a clock time does not exist, or return an empty string if it is not in a gap.
+    """Explain that a clock time does not exist; return an empty string if it does, or if no rule matches it.
 
     `second` is the instant that the clock time would have with the UTC offset before the gap.
     """
@@ -139,7 +139,7 @@ def _nearest_words(spec: Spec, second: int) -> str:
 
 
 def _found(search: Callable[[], int | None]) -> int | None:
-    """Return the result of a search; None if the search finds nothing, or gives up among exclusions."""
+    """Return the result of a search; None if it finds nothing, or stops after too many excluded times."""
     try:
         return search()
     except SpecError:
@@ -147,7 +147,7 @@ def _found(search: Callable[[], int | None]) -> int | None:
 
 
 def _is_regular(spec: Spec, stretch: Stretch) -> bool:
-    """Return whether the start of a stretch is a nominal time even without the times that move there."""
+    """Return whether the start of a stretch would be a nominal time if no skipped times were moved to it."""
     at, exclusions = stretch.start, spec.timeline.exclusions
     if exclusions.end(at + stretch.offset, at) is not None:
         return False

@@ -106,10 +106,10 @@ class Field(NamedTuple):
         return self is DAY_OF_MONTH and item in ("L", "l")
 
     def _nth(self, item: str) -> tuple[tuple[int, ...], int]:
-        """Return the weekdays of an item such as fri#2, mon-wed#1 or L5, and their number in the month.
+        """Return the weekdays of an item such as fri#2, mon-wed#1 or L5, and which ones of a month are meant.
 
-        The number is 2 for the second ones, and LAST_OF_MONTH for the last ones. For an item of another form,
-        return no weekdays.
+        For fri#2, the second Friday, return ((5,), 2); for L5, the last Friday, ((5,), LAST_OF_MONTH). For an
+        item of another form, return ((), 0).
         """
         if parts := _LAST_WEEKDAY.fullmatch(item):
             return (self._value(parts["after"] or parts["before"], item) % 7,), LAST_OF_MONTH

@@ -17,7 +17,7 @@ _YEARS_KEPT = 16
 
 
 class _Source(Protocol):
-    """The attributes of a country in the holidays library that this module uses."""
+    """A country in the holidays library, with the attributes that this module uses."""
 
     default_language: str | None
     supported_languages: Sequence[str]

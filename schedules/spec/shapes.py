@@ -30,7 +30,7 @@ def list_of(name: str, data: object, *, most: int) -> list[object]:
 
 
 def each_of(items: Sequence[object], read: Callable[[object], T]) -> tuple[T, ...]:
-    """Read the items of a list, without duplicates; an error message names the item with the error."""
+    """Return the result of `read` for each item, without duplicates; a SpecError says which item is wrong."""
     values: dict[T, None] = {}
     for place, item in enumerate(items):
         try:

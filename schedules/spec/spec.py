@@ -137,7 +137,7 @@ class Spec:
         return self.timeline.walk(floor, min(until, _LAST), effort)
 
     def due_at(self, nominal: datetime, seed: str, effort: Effort | None = None) -> datetime:
-        """Return the due time of a nominal time: later by its jitter, but before the next nominal time."""
+        """Return the due time of a nominal time: with its jitter added, but before the next nominal time."""
         if not self.jitter:
             return nominal
         second = _second_of(nominal)
@@ -153,7 +153,7 @@ class Spec:
     def upcoming(
         self, after: datetime, count: int, seed: str, effort: Effort | None = None
     ) -> list[Upcoming]:
-        """Return the next `count` scheduled times, each with its local time, start after jitter, and note.
+        """Return the next `count` nominal times, each with its local time, its due time and a note.
 
         `seed` is the schedule's `jitter_seed`. `effort` limits the search: if it is used up, only the times
         that were found until then are returned.
@@ -209,7 +209,7 @@ class Spec:
 
     @property
     def _only_field(self) -> str:
-        """Return the name of the field with rules if it is the only such field, otherwise an empty string."""
+        """Return the name of the only field with rules, or an empty string if several fields have rules."""
         given = [name for name in MOST_RULES if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
 

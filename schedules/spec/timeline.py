@@ -108,7 +108,10 @@ class Timeline(NamedTuple):
                         yield wall
 
     def _ahead(self, floor: int) -> int | None:
-        """Return a lower bound of the next time at or after `floor`, to skip long gaps and exclusions."""
+        """Return a lower bound of the next nominal time at or after `floor`; None if no time follows.
+
+        This lets a search skip long gaps and exclusions.
+        """
         while True:
             instants = [instant for rule in self.rules if (instant := rule.ahead(floor)) is not None]
             if not instants:
@@ -153,7 +156,7 @@ class TooMuch(SpecError):
 
 
 class Effort:
-    """The limit on the work for one preview, however many times the preview shows.
+    """The limit on the work for one preview; it does not grow with the number of times to show.
 
     Each excluded time that is checked uses up some of the effort, and more if there are many rules. Each year
     of public holidays also uses up some.

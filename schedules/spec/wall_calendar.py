@@ -56,7 +56,7 @@ class Calendar:
         return day * DAY + time
 
     def blocks(self, low: int, high: int, offset: int) -> Iterator[Iterable[int]]:
-        """Yield the matching wall times from `low` to `high`, minus `offset`, in blocks."""
+        """Yield the matching wall times from `low` to `high`, each reduced by `offset`, in blocks."""
         for day in self.days.between(low // DAY, high // DAY):
             yield from self.times.blocks(day * DAY - offset, low - offset, high - offset)
 
@@ -263,7 +263,7 @@ def _month_of(day: int) -> int:
 def _month(month: int) -> tuple[int, tuple[int, int]]:
     """Return the first day of a month, and a pair: the weekday of this day and the length of the month.
 
-    Months are counted from year 0.
+    The month is counted from year 0, the day from 1970-01-01.
     """
     first = date(month // 12, month % 12 + 1, 1).toordinal()
     month += 1
@@ -271,7 +271,10 @@ def _month(month: int) -> tuple[int, tuple[int, int]]:
 
 
 def calendar_of_fields(values: Sequence[Values], *, either_day: bool) -> Calendar:
-    """Compile the values of the fields, from second to year, into a calendar."""
+    """Compile the values of the fields, from second to year, into a calendar.
+
+    With `either_day`, a day matches by its date or its weekday; otherwise, both must match.
+    """
     seconds, minutes, hours, days, months, weekdays, years = values
     return Calendar(
         days=Days(

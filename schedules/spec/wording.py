@@ -86,7 +86,7 @@ def _parts(seconds: int) -> list[tuple[int, str]]:
 
 
 def even_step(values: Sequence[int], size: int) -> int | None:
-    """Return the step of evenly spaced values from 0 up to `size`, such as 0, 15, 30, 45; otherwise None."""
+    """Return the step if the values run evenly from 0 up to `size`, such as 0, 15, 30, 45; otherwise None."""
     step = size // len(values)
     return step if len(values) > 1 and list(values) == list(range(0, size, step)) else None
 

@@ -89,7 +89,10 @@ def once(wall: datetime, zone: ZoneInfo) -> datetime | None:
 
 
 def passes_of(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return two instants of a wall time: usually equal, the earlier first in a fold, the later in a gap."""
+    """Return the two instants that a wall time can mean; usually, they are equal.
+
+    In a fold, the earlier instant comes first; in a gap, the later one comes first.
+    """
     local = wall.replace(tzinfo=zone)
     return local.astimezone(UTC), local.replace(fold=1).astimezone(UTC)
 

@@ -87,7 +87,9 @@ class TestHistory:
         assert (answer.status_code, answer.json()["id"]) == (202, str(task.key))
         root = api.post(f"activities/{start().activity_id}/retry")
         assert (root.status_code, "Retry the execution" in root.json()["detail"]) == (409, True)
-        created = Activity.objects.get(operation="create", target_id=make_schedule().pk)
+        created = Activity.objects.get(
+            operation="create", target_type="schedule", target_id=make_schedule().pk
+        )
         change = api.post(f"activities/{created.pk}/retry")
         assert (change.status_code, "execution" in change.json()["detail"]) == (409, False)
 

@@ -150,7 +150,7 @@ class TestPauseAndResume:
             ("resume", "Give the name of at least one schedule"),
             ("resume Nightly", "“Nightly” is not paused."),
             ("pause Nightly --until 2026-01-01", "The pause must end in the future."),
-            ("pause --tag nope", "No schedule has the tag nope."),
+            ("pause --tag nope", "No open schedule has the tag nope."),
             ("pause --all --for 2d", "cannot be combined with --until or --for"),
         ):
             assert words in refusal(*given.split())

@@ -153,7 +153,8 @@ class TestAsk:
                 -1,
                 {"which": "failed"},
                 "which",
-                "This backfill would not start any runs. Scheduled times in the range: 3 (3 never executed).",
+                "This backfill would not start any runs. Scheduled times in the range: 3 (3 never executed). "
+                "Choose another range, or “All times”.",
             ),
             (-40_000_000, -1, {}, "start_at", "Choose a start in 1970 or later."),
             (

@@ -57,7 +57,8 @@ def test_a_calendar_is_defined_line_by_line(client: Client) -> None:
     calendar = SharedCalendar.objects.get(name="Days off")
     assert (calendar.name, calendar.description) == ("Days off", "Ours")
     assert calendar.excluded == [{"holidays": "GB", "subdivision": "ENG"}, {"day_of_week": "sun"}]
-    assert Activity.objects.get(operation="create", target_id=calendar.pk).initiator_name == "superuser"
+    created = Activity.objects.get(operation="create", target_type="sharedcalendar", target_id=calendar.pk)
+    assert created.initiator_name == "superuser"
 
 
 def test_the_page_says_what_it_leaves_out_and_who_uses_it(client: Client) -> None:

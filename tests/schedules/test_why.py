@@ -452,6 +452,11 @@ class TestTheClock:
             "The schedule does not run at this time: "
         )
 
+    @pytest.mark.parametrize("year", [1970, 2999])
+    def test_the_first_and_the_last_year_have_times(self, year: int) -> None:
+        for asked in (datetime(year, 1, 1, tzinfo=UTC), datetime(year, 12, 31, 23, 59, 59)):  # noqa: DTZ001
+            assert "have times from" not in why(make_schedule(spec=HOURLY | LONDON), asked, now=NOW)
+
     def test_a_broken_schedule_without_a_readable_zone_answers_in_utc(self) -> None:
         schedule = make_schedule(spec=HOURLY)
         for spec in ({"time_zone": "Mars/Olympus"}, ["no", "object"], {"time_zone": 7}):

@@ -303,7 +303,8 @@ class TestDefining:
         make_schedule(publishing(topic="rows"), name="Second", topics=["mail"])
         last = make_schedule(publishing(topic="mail"), name="Last", topics=[])
         expected = (
-            "The schedule would start itself: rows → “Last” → orders → “First” → mail → “Second” → rows."
+            "The schedule would start itself: rows → “Last” → orders → “First” → mail → “Second” → rows. "
+            "Change one of these topics to break the cycle."
         )
         steps = [publishing(topic="orders")]
         with pytest.raises(ValidationError) as refused:

@@ -88,7 +88,7 @@ def removed(data: QueryDict, prefix: str, number: int) -> None:
 
 
 def take(data: QueryDict, start: str, source: QueryDict) -> None:
-    """Replace all fields of `data` whose names begin with `start` by those of `source`."""
+    """Remove the fields of `data` whose names begin with `start`, and copy such fields from `source`."""
     for name in [name for name in data if name.startswith(start)]:
         del data[name]
     put(data, {name: source.getlist(name) for name in source if name.startswith(start)})
@@ -144,7 +144,7 @@ def _checked(data: QueryDict, schedule: Schedule | None, *, tells_secrets: bool)
 
 
 def indices_of(data: QueryDict) -> dict[int, int]:
-    """Return the index of each step in the plan. The keys are the numbers of the steps' forms."""
+    """Return a dict from the number of each step's form to the step's index; leave out removed steps."""
     count = min(count_of(data, STEPS), MOST_STEP_FORMS)
     numbers = [number for number in range(count) if not data.get(f"{STEPS}-{number}-DELETE")]
     return {number: whole_number(data.get(_index(number), ""), digits=9) or 0 for number in numbers}

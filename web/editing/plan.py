@@ -19,7 +19,10 @@ def groups_of(indices: Indices) -> Groups:
 
 
 def earlier(indices: Indices, step: int) -> dict[int, int]:
-    """Return the indices with the step moved before its group, or before the previous one if it was alone."""
+    """Return the indices with the step moved one place earlier, into a group of its own.
+
+    The step moves before the rest of its group. If it was alone, it moves before the previous group.
+    """
     groups, at = _located(indices, step)
     rest = _without(groups[at], step)
     if rest:
@@ -52,8 +55,8 @@ def put(
 ) -> dict[int, int]:
     """Return the indices with the step moved.
 
-    The step joins the group of the step `beside`, or becomes a group of its own before the group of the step
-    `before`, or else at the end.
+    With `beside`, the step joins the group of that step. With `before`, it becomes a group of its own before
+    the group of that step. Otherwise, it becomes the last group.
     """
     if step in (beside, before):
         return dict(indices)
@@ -66,7 +69,7 @@ def put(
 
 
 def _numbered(groups: Groups, indices: Indices) -> dict[int, int]:
-    """Return the index of each step in these groups, without empty groups.
+    """Return a dict from step to index for these groups; leave out empty groups.
 
     The groups reuse the existing indices. If there are fewer indices than groups, the groups are numbered
     from 0 instead.

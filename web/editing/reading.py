@@ -70,7 +70,7 @@ class Card:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the fields are shown, as the step is new, was opened, has no name, or has errors."""
+        """Return whether the fields are shown: the step is new, was opened, has no name, or has errors."""
         return not self.is_folded and bool(
             self.form.errors or self.is_new or self.is_kept_open or not self.name
         )
@@ -199,7 +199,7 @@ class Reading:
 
     @property
     def _formsets(self) -> list[tuple[Any, list[Any]]]:
-        """Return the formsets, each with the list of its forms, without removed forms."""
+        """Return pairs of a formset and the list of its forms; leave out removed forms."""
         rules, exclusions = self.times.rules, self.times.exclusions
         return [
             (rules, rules.item_forms),

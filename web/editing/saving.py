@@ -161,7 +161,10 @@ def conflict_of(reading: Reading) -> EditConflict | None:
 
 
 def _undone(schedule: Schedule, reading: Reading) -> list[tuple[str, str, list[Change]]]:
-    """Return what saving would change: for each part, its field, its name in words, and its changes."""
+    """Return what saving would change, as a list of tuples: field, name in words, changes.
+
+    The list is empty if the form has errors.
+    """
     if not reading.is_right:
         return []
     now = schedule.definition() | {"remaining": schedule.remaining}

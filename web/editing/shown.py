@@ -61,7 +61,7 @@ def warnings_of(reading: Reading) -> list[Mistake]:
 
 
 def warnings_about(task: TaskFields) -> Mapping[str, str]:
-    """Return the warnings about a task, by the name of the setting."""
+    """Return a dict from the name of a setting to the warning about this setting."""
     kind = step_types.get(task.step_type)
     return kind.warnings(task.config) if kind and isinstance(task.config, dict) else {}
 

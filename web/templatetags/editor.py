@@ -69,7 +69,7 @@ def _options(choices: Any, value: Any) -> SafeString:
 
 
 def _attributes(attrs: Mapping[str, Any]) -> SafeString:
-    """Render attributes. True is rendered without a value; False and None are left out."""
+    """Render attributes: one that is True without a value, one that is False or None not at all."""
     named = [(name, value) for name, value in attrs.items() if not isinstance(value, bool | None)]
     alone = [(name,) for name, value in attrs.items() if value is True]
     return format_html("{}{}", format_html_join("", ' {}="{}"', named), format_html_join("", " {}", alone))

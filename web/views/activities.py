@@ -132,8 +132,8 @@ def _list_context(request: HttpRequest) -> dict[str, Any]:
 def _find_activities(request: HttpRequest, wanted: dict[str, Any]) -> Pages[Activity]:
     """Find a page of activities.
 
-    Open activities and those of one target are found through an index, unless a time range is given. For all
-    others, the search goes back from the newest row.
+    Without a time range, an index finds open activities, those of one target, and all activities including
+    runs that found nothing to do. In all other cases, the search goes back from the newest row.
     """
     rows = Activity.objects.seen_by(request.user.has_perm).defer(*UNREAD).filter(_condition(wanted))
     if not wanted:
@@ -243,10 +243,10 @@ class LiveActivity:
 
     @property
     def version(self) -> str:
-        """Return the version of the page.
+        """Return a hash that changes when the page has to be refreshed.
 
-        While the activity is pending, the version changes every few seconds, because the reason for waiting
-        can change.
+        While the activity is pending, the hash changes every few seconds, because the reason for waiting can
+        change.
         """
         row, told = self.row, [(each.pk, each.status) for each in self.chain]
         age = int(self.now.timestamp() / REASONS_SECONDS) if row.status == Activity.Status.PENDING else 0
@@ -279,7 +279,7 @@ def _tasks(row: Activity) -> QuerySet[WorkerTask]:
 
 
 def _execution(row: Activity) -> Any:
-    """Return the execution that the activity is the record of, or that it belongs to."""
+    """Return the execution that the activity records or is part of, or None."""
     own = getattr(row, "execution", None)
     return own or (getattr(row.parent, "execution", None) if row.parent else None)
 

@@ -138,7 +138,7 @@ def _year(text: str, this_year: int) -> int:
 class Day(NamedTuple):
     day: date
     mark: str | None
-    """The name of the mark, possibly empty; None if the day is not marked."""
+    """The name of a marked day, which can be empty; None for other days."""
 
     @property
     def is_marked(self) -> bool:

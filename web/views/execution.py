@@ -188,7 +188,7 @@ class Pending(NamedTuple):
 
 
 def _pending(row: Execution, attempts: Sequence[Activity], now: datetime) -> dict[int, Pending]:
-    """Return what each pending step waits for, by the step's line number in the plan."""
+    """Return a dict from a pending step's line number in the plan to what the step waits for."""
     if not any(each.status == Activity.Status.PENDING for each in attempts):
         return {}
     # Tasks that have started and are waiting report the reason themselves.
@@ -204,7 +204,7 @@ def _pending(row: Execution, attempts: Sequence[Activity], now: datetime) -> dic
 def _groups(
     attempts: Sequence[Activity], pending: Mapping[int, Pending]
 ) -> list[tuple[int, list[tuple[list[Activity], Pending]]]]:
-    """Return groups of steps; each step has its attempts, newest first, and what it waits for."""
+    """Return pairs of an index and steps; a step is a pair of its attempts, newest first, and a Pending."""
     groups: dict[int, dict[int, list[Activity]]] = defaultdict(lambda: defaultdict(list))
     for attempt in attempts:
         groups[attempt.step_index or 0][attempt.line or 0].insert(0, attempt)
@@ -215,9 +215,9 @@ def _groups(
 
 
 def _version(row: Execution, attempts: Sequence[Activity], now: datetime) -> str:
-    """Return the version of the page.
+    """Return a hash that changes when the page has to be refreshed.
 
-    While steps are pending, the version changes every few seconds, because what they wait for can change.
+    While steps are pending, the hash changes every few seconds, because what they wait for can change.
     """
     told = [
         (each.pk, each.status, each.progress_done, each.progress_total, each.message) for each in attempts

@@ -57,7 +57,7 @@ def with_executions(rows: OccurrenceQuerySet) -> OccurrenceQuerySet:
 
 
 def running_now(schedule: Schedule) -> int | None:
-    """Return the id of the oldest running execution, which pending occurrences wait for, or None."""
+    """Return the id of the oldest running execution, or None; pending occurrences wait for this execution."""
     running: int | None = (
         schedule.executions.in_progress().order_by("pk").values_list("pk", flat=True).first()
     )

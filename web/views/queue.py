@@ -130,7 +130,7 @@ def _count_text(count: int) -> str:
 
 
 def _pools() -> list[str]:
-    """Return the names of pools that have a worker or a limit, as suggestions for the filter."""
+    """Return “default” and the names of pools that have a worker or a limit, to suggest in the filter."""
     served = Worker.objects.alive().values_list("pools", flat=True)[:MOST_NAMED]
     limited = Limit.objects.filter(key__startswith="pool:").values_list("key", flat=True)[:MOST_NAMED]
     names = {"default", *(name for pools in served for name in pools)}

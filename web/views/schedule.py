@@ -132,7 +132,7 @@ def about(request: HttpRequest, schedule: Schedule, tab: str) -> dict[str, Any]:
 
 
 def _url_of(request: HttpRequest, verb: Operation[Any], schedule: Schedule) -> str:
-    """Return the address of an operation. Unless it is final, the user returns to this tab afterwards."""
+    """Return the address of an operation, which returns to this tab unless the operation is final."""
     back = "" if verb.is_final else request.get_full_path()
     return operating.operation_url(verb.name, [schedule], back=back)
 

@@ -96,7 +96,7 @@ def schedules(request: HttpRequest) -> HttpResponse:
 
 @page(VIEW)
 def schedules_part(request: HttpRequest) -> HttpResponse:
-    """Return the rows of the list when the page polls; draw their bars only after a change."""
+    """Return the rows of the list for a page that polls, or status 204 if the rows have not changed."""
     asked, now = ScheduleFilters.read(request.GET), clock.now()
     found = _find_schedules(asked, now)
     if request.GET.get("version") == _version(found, now):
@@ -120,13 +120,13 @@ def _list_context(
 
 
 def _address(request: HttpRequest, number: int) -> str:
-    """Return the address of a page of the list, even if only the rows are requested."""
+    """Return the address of a page of the whole list, even if the request is only for the rows."""
     _, _, query = address(request, page=number if number > 1 else "", version="").partition("?")
     return f"{reverse('web:schedules')}?{query}" if query else reverse("web:schedules")
 
 
 def _find_schedules(asked: ScheduleFilters, now: datetime) -> list[Schedule]:
-    """Find the rows of a page, and one more to know whether another page follows."""
+    """Return the schedules of a page, and one more if another page follows."""
     rows = select(state=asked.state, text=asked.text, tag=asked.tag, order=asked.order, now=now)
     start = (max(asked.page, 1) - 1) * ROWS
     return list(rows.defer("last_result", "memo", "skipped_reasons")[start : start + ROWS + 1])

@@ -67,7 +67,7 @@ def _version(package: str) -> str:
 
 
 def _database() -> list[tuple[str, str]]:
-    """Return the version, name and size of the database, as the server reports them."""
+    """Return the version, name and size of the database as a list of (label, value)."""
     if connection.vendor == "postgresql":
         [[said, name, size]] = fetch(
             "SELECT version(), current_database(), pg_database_size(current_database())", []

@@ -95,10 +95,10 @@ def _events(**wanted: Any) -> QuerySet[Event]:
 
 
 def _find_events(request: HttpRequest, row: Topic, wanted: dict[str, Any]) -> Pages[Event]:
-    """Find a page of events.
+    """Return a page of the topic's events, newest first.
 
-    All events and pending events are found through an index. With other filters, the search goes back from
-    the newest event.
+    Without filters, or with only the filter for pending events, an index finds the page. Other filters are
+    applied to one event after the other, from the newest backwards.
     """
     rows = _events(topic=row)
     if not wanted or wanted == {"status": Event.Status.PENDING}:

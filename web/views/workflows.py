@@ -92,7 +92,7 @@ class WorkflowOverview:
 
     @property
     def change_key(self) -> tuple[Any, ...]:
-        """Return all values that the page shows, to detect changes."""
+        """Return the values that are compared to find out whether the page must be drawn again."""
         of, run = self.workflow, self.run
         state = run and (run.pk, run.status, run.phase, run.due_at)
         age = int(self.now.timestamp() / WORDS_SECONDS) if run and run.due_at else 0
@@ -171,7 +171,7 @@ def _open_runs() -> QuerySet[Run]:
 
 
 def _add_details(looks: list[WorkflowOverview]) -> list[WorkflowOverview]:
-    """Add handlers and recent runs, which are not needed to detect changes."""
+    """Add the handlers and recent runs to the overviews. They are not needed to detect changes."""
     ids = [look.workflow.pk for look in looks]
     deployed = Handler.objects.deployed().filter(workflow__in=ids).defer("state")
     handlers, recent = defaultdict[int, list[Handler]](list), defaultdict[int, list[Run]](list)

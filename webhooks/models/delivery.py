@@ -33,7 +33,10 @@ NewDelivery = tuple[int, str, str]
 
 
 class ClaimedDelivery(NamedTuple):
-    """A delivery claimed for one attempt, whose result is recorded only if `tries` has not changed since."""
+    """A delivery that was claimed for one attempt.
+
+    The result is recorded only if `tries` is still the same in the database: no later claim was made.
+    """
 
     id: int
     key: uuid.UUID
@@ -74,9 +77,9 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return [pk for (pk,) in added]
 
     def claim(self, endpoint_id: int, *, limit: int, now: datetime) -> list[ClaimedDelivery]:
-        """Claim due deliveries of an endpoint, at most `limit`, and return them.
+        """Claim at most `limit` due deliveries of an endpoint, and return them.
 
-        Claiming postpones the next attempt, so that a delivery is sent again if its sender dies.
+        A claimed delivery is due again after HOLD_SECONDS, in case its sender dies.
         """
         at, hold = (
             connection.ops.adapt_datetimefield_value(time)

@@ -63,17 +63,20 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
         return self.exclude(status=Endpoint.Status.REMOVED)
 
     def failing(self) -> EndpointQuerySet:
-        """Return enabled endpoints whose last delivery failed, and those that were disabled automatically."""
+        """Keep the enabled endpoints whose last delivery failed, and those disabled automatically."""
         is_failing = Q(status=Endpoint.Status.ENABLED, failed_in_a_row__gt=0)
         return self.filter(is_failing | Q(status=Endpoint.Status.DISABLED, is_disabled_by_itself=True))
 
     def listening(self) -> list[Listener]:
-        """Return all listeners. This is raw SQL, because every transaction that ends work runs the query."""
+        """Return a listener for each enabled endpoint.
+
+        The query is plain SQL to be fast, because every transaction that ends work makes it.
+        """
         rows = fetch(f"SELECT id, kinds, schedules, failures, among FROM {LISTENING}", [])
         return [listener for row in rows if (listener := _listener_of(*row))]
 
     def with_next_try(self) -> list[tuple[Endpoint, datetime | None]]:
-        """Return the endpoints, each with the time when its next delivery attempt is due, or None."""
+        """Return a list of (endpoint, time when its next delivery attempt is due, or None)."""
         pending = Delivery.objects.pending().filter(endpoint=OuterRef("pk")).order_by("next_try_at")
         rows: Any = self.annotate(next_try_at=Subquery(pending.values("next_try_at")[:1]))
         rows = rows.defer("kinds", "schedules")
@@ -233,7 +236,7 @@ class Endpoint(models.Model):
             Activity.objects.record("delete", self, initiator=initiator, now=now)
 
     def test(self, *, initiator: Initiator, now: datetime, key: str = "") -> Delivery:
-        """Send a test event and return its delivery. If `key` was used before, return that delivery."""
+        """Send a test event and return its delivery. For a `key` used before, return the earlier one."""
         delivery_key = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.pk}/{key}") if key else uuid.uuid4()
         with transaction.atomic():
             self._lock_and_refresh()
@@ -249,7 +252,7 @@ class Endpoint(models.Model):
 
     @sensitive_variables()
     def signing(self, now: datetime) -> list[str]:
-        """Return the valid secrets, newest first. Raise Undecryptable if this host lacks their key."""
+        """Return the valid secrets, newest first. Raise Undecryptable if this host cannot read the newest."""
         tokens = [self.token]
         if self.old_token and self.old_token_until is not None and now < self.old_token_until:
             tokens.append(self.old_token)
@@ -293,7 +296,7 @@ class Endpoint(models.Model):
             raise ValidationError(wrong)
 
     def _lock_and_refresh(self) -> None:
-        """Lock the row and refresh this object from it."""
+        """Lock the endpoint and reload this object. Raise Refused if the endpoint was deleted."""
         fresh = Endpoint.objects.present().lock().filter(pk=self.pk).first()
         if fresh is None:
             raise Refused(f"The webhook “{self}” was deleted.")
@@ -307,7 +310,7 @@ class Endpoint(models.Model):
 
 
 def _listener_of(pk: int, kinds: Any, schedules: Any, failures: int, among: int) -> Listener | None:
-    """Return a listener, or None if the row is damaged, so that other endpoints are not affected."""
+    """Return the listener of a row, or None if the row is damaged, so that the other listeners still work."""
     try:
         return Listener(pk, frozenset(_read(kinds)), frozenset(_read(schedules)), failures, among)
     except (TypeError, ValueError):

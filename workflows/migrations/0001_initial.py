@@ -372,7 +372,7 @@ class Migration(migrations.Migration):
                     "due_at",
                     models.DateTimeField(
                         blank=True,
-                        help_text="When to read the topic. Empty if nothing is to be read or too many events are pending.",
+                        help_text="When to read the topic. Empty if all events were read, or if too many are pending.",
                         null=True,
                     ),
                 ),

@@ -29,7 +29,7 @@ class Commit:
 
 
 def move_handler(run: Run, state: Any, *, now: datetime) -> str:
-    """Store the handler's state, next run and cursors; return a notice if the run's `wake_at` was changed."""
+    """Store the handler's state, times and cursors; return a notice if `wake_at` was changed or ignored."""
     values: dict[str, Any] = {} if state is None else {"state": clean_json(state)}
     mine, notice = Handler.objects.filter(pk=run.handler_id), ""
     if run.handler.is_producer:
@@ -51,9 +51,10 @@ def move_handler(run: Run, state: Any, *, now: datetime) -> str:
 
 
 def _move_cursors(run: Run) -> None:
-    """Move the consumer's cursors past the events that the run saw, if the run reserved none of them.
+    """Move the consumer's cursors after its run.
 
-    Otherwise, rewind the cursors, so that the consumer runs again and sees all pending events.
+    If the run reserved no events, move the cursors past the events that the run saw. Otherwise, rewind the
+    cursors, so that the consumer runs again and sees all pending events.
     """
     mine = Subscription.objects.filter(handler=run.handler_id)
     if not run.is_empty:

@@ -40,7 +40,7 @@ class Publication:
 
     @classmethod
     def of(cls, topic: str, message_id: object, payload: Any = None, title: object = "") -> Publication:
-        """Validate the fields; raise ValidationError with the errors by field."""
+        """Return a publication with these fields; raise ValidationError with the errors by field."""
         errors: dict[str, str] = {}
         if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
             errors["message_id"] = (
@@ -71,7 +71,7 @@ def _unstorable(payload: Any) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """How many events were new, got a new payload, or were unchanged because they were not pending."""
+    """How many events were new, got a new payload, or stayed as they were because they were not pending."""
 
     new: int = 0
     updated: int = 0
@@ -114,8 +114,8 @@ class TopicQuerySet(models.QuerySet["Topic"]):
         """Publish all events or none, and return how many were new, updated or unchanged.
 
         Each topic stays locked until the commit, so that events are numbered in the order of commits.
-        `causes`: the ids of the events that caused these. `awaken`: further workflows to wake in the same
-        transaction. `by`: whom to record as the publisher.
+        `causes`: the ids of the events that caused these. `awaken`: the ids of further workflows to
+        wake in the same transaction. `by`: whom to record as the publisher.
         """
         from .trigger import EventTrigger
 
@@ -198,9 +198,9 @@ class Topic(models.Model):
         causes: list[int],
         by: Initiator | None,
     ) -> Published:
-        """Add new events, replace the payload of those still pending, and return the counts.
+        """Add new events, replace the payload of known ones that are still pending, and return the counts.
 
-        The caller holds the topic's lock.
+        `latest` maps message ids to publications. The caller holds the topic's lock.
         """
         rows = Event.objects.filter(topic=self).values_list("pk", "message_id", "status")
         known = {
@@ -252,7 +252,7 @@ class EventQuerySet(models.QuerySet["Event"]):
         return self.filter(status=literal(Event.Status.PENDING))
 
     def reserve(self, ids: Collection[int], *, run_id: int, topics: Iterable[int]) -> int:
-        """Reserve the given events that are still pending, and return how many were reserved."""
+        """Reserve the events with these ids that are pending in `topics`; return how many were reserved."""
         free = self.pending().filter(topic__in=list(topics))
         taken = {"status": Event.Status.RESERVED, "reserved_by": run_id}
         with transaction.atomic(savepoint=False):

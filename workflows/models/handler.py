@@ -105,13 +105,13 @@ class Handler(models.Model):
 
 class SubscriptionQuerySet(models.QuerySet["Subscription"]):
     def behind(self) -> SubscriptionQuerySet:
-        """Filter to subscriptions whose topic has events that the consumer has not seen."""
+        """Keep the subscriptions whose topic has events that the consumer has not seen."""
         return self.filter(cursor__lt=F("topic__last_seq"))
 
     def rewind(self) -> int:
         """Let the consumers look at all pending events again.
 
-        The cursor gets a new value each time, so that a run that peeked before cannot advance the cursor.
+        The cursor gets a new value each time, so that a run that began before cannot advance the cursor.
         """
         return self.update(cursor=Least(F("cursor"), NEVER + 1) - 1)
 

@@ -149,7 +149,7 @@ class Run(models.Model):
         return Activity.objects.filter(task_key=self.key, attempt=1).first()
 
     def _line(self) -> dict[str, Any]:
-        """Return the plan line of the run's task, without retries, because the run decides what follows."""
+        """Return the plan line of the run's task. The task has no retries, because a retry is a new run."""
         workflow, handler = self.handler.workflow, self.handler
         step = Step(
             name=f"{workflow.title}: {handler}"[:200],
@@ -188,7 +188,10 @@ class Run(models.Model):
             setattr(self, name, value)
 
     def reach_prepared(self, prepared: Prepared, *, now: datetime) -> bool:
-        """Store what was prepared and reserve the chosen events; return False if one is not pending."""
+        """Store what was prepared and reserve the chosen events.
+
+        If one of the events is no longer pending, store nothing and return False.
+        """
         ids = [each.id for each in prepared.reserve]
         topics = [int(pk) for pk in self.snapshot]
         with transaction.atomic():
@@ -220,7 +223,10 @@ class Run(models.Model):
         self.reach(Phase.MUTATED, now=now, effect=Run.Effect.APPLIED, mutation_result=clean_json(result))
 
     def commit(self, commit: Commit, *, now: datetime) -> str:
-        """Publish events, store the state and settle the run in one transaction; return a notice, if any."""
+        """Publish events, store the state and settle the run in one transaction.
+
+        Return a notice if the run's `wake_at` was changed or ignored, otherwise an empty string.
+        """
         with transaction.atomic():
             causes = (self.prepare_result or {}).get("reserve", [])
             Topic.objects.publish(
@@ -379,7 +385,7 @@ class Run(models.Model):
     def reconcile(
         self, happened: bool, note: str, *, result: Any = None, initiator: Initiator, now: datetime
     ) -> None:
-        """Record whether the mutation happened, as a person found out."""
+        """Resolve the run after a person found out whether its mutation happened, and with which result."""
         values: dict[str, Any] = {"effect": Run.Effect.APPLIED if happened else Run.Effect.FAILED}
         if happened:
             values["mutation_result"] = clean_json(result)

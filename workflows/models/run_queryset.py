@@ -22,18 +22,21 @@ SYSTEM = Initiator.system("workflows")
 
 class RunQuerySet(models.QuerySet["Run"]):
     def active(self) -> RunQuerySet:
-        """Filter to active runs, using the index of open runs, as there may be millions of other runs."""
+        """Keep the active runs.
+
+        The query uses the index of open runs, because there may be millions of other runs.
+        """
         return self.open().filter(status=Status.ACTIVE)
 
     def open(self) -> RunQuerySet:
-        """Filter to runs that are active or stuck; each workflow has at most one."""
+        """Keep the runs that are active or stuck; each workflow has at most one."""
         return self.filter(settled_at=None)
 
     def stuck(self) -> RunQuerySet:
         return self.open().exclude(status=Status.ACTIVE)
 
     def waiting(self) -> RunQuerySet:
-        """Filter to stuck runs that need a person."""
+        """Keep the stuck runs whose next attempt does not begin by itself, so that a person is needed."""
         return self.stuck().filter(due_at=None)
 
     def begin(self, handler: Handler, *, now: datetime) -> Run:
@@ -50,7 +53,7 @@ class RunQuerySet(models.QuerySet["Run"]):
         return run
 
     def abandoned(self) -> RunQuerySet:
-        """Filter to active runs whose task has ended without another attempt."""
+        """Keep the active runs whose task has ended and has no further attempt."""
         attempts = Activity.objects.filter(task_key=models.OuterRef("key"))
         is_open = models.Exists(attempts.filter(status__in=Activity.OPEN))
         return self.active().filter(models.Exists(attempts), ~is_open)

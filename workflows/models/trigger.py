@@ -25,11 +25,14 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
         return self.filter(due_at__lte=now)
 
     def behind(self) -> EventTriggerQuerySet:
-        """Filter to triggers whose topic has events that they have not read."""
+        """Keep the triggers that have not yet read all events of their topic."""
         return self.filter(cursor__lt=F("topic__last_seq"))
 
     def lock(self) -> EventTriggerQuerySet:
-        """Lock in id order, after topics or schedules and before events, to avoid deadlocks."""
+        """Lock the triggers in id order.
+
+        To avoid deadlocks, lock topics and schedules before triggers, and events after triggers.
+        """
         return self.select_for_update(of=("self",), no_key=True).order_by("pk")
 
     def follow(self, schedule: Schedule, *, now: datetime) -> None:
@@ -59,7 +62,7 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
     def awaken(self, triggers: Sequence[EventTrigger], *, now: datetime) -> None:
         """Make locked triggers due for new events, in the transaction that publishes the events.
 
-        As for workflows, `due_at` is written in any case, because a concurrent pass that clears `due_at` has
+        `due_at` is written even if it is already set, because a concurrent `settle` that clears `due_at` has
         not seen these events.
         """
         if not triggers:
@@ -94,9 +97,9 @@ class EventTriggerQuerySet(models.QuerySet["EventTrigger"]):
             invoke_soon(ids, now=now)
 
     def make_room(self, schedule_ids: Collection[int], *, now: datetime) -> None:
-        """Make triggers due again that waited because their schedules had too many pending events.
+        """Make triggers due again that waited because too many occurrences of their schedules were pending.
 
-        A trigger waits until at most half of the events that a schedule may have pending are left.
+        A trigger waits until at most half of `share()` occurrences from events are pending.
         """
         waits = self.filter(schedule__in=schedule_ids, due_at=None).behind()
         waiting = dict(waits.values_list("pk", "schedule_id"))
@@ -139,7 +142,7 @@ class EventTrigger(models.Model):
     due_at = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="When to read the topic. Empty if nothing is to be read or too many events are pending.",
+        help_text="When to read the topic. Empty if all events were read, or if too many are pending.",
     )
 
     objects = EventTriggerQuerySet.as_manager()

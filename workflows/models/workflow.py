@@ -29,7 +29,7 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return self.filter(status=Workflow.Status.ACTIVE)
 
     def shown_as(self, status: str) -> WorkflowQuerySet:
-        """Filter by the status that is shown to people, as `words.shown_status` computes it."""
+        """Keep the workflows that are shown with this status: see `words.shown_status`."""
         from .run import Run
 
         if status in (Workflow.Status.PAUSED, Workflow.Status.STOPPED):
@@ -45,14 +45,14 @@ class WorkflowQuerySet(models.QuerySet["Workflow"]):
         return self.order_by(Exists(urgent).desc(), "title", "pk")
 
     def due(self, now: datetime) -> WorkflowQuerySet:
-        """Filter to due workflows without an active run. An active run starts the next one when it ends."""
+        """Keep the due workflows without an active run. An active run starts the next one when it ends."""
         from .run import Run
 
         active_runs = Run.objects.active().filter(workflow=OuterRef("pk"))
         return self.active().filter(~Exists(active_runs), due_at__lte=now)
 
     def forgotten(self) -> WorkflowQuerySet:
-        """Filter to idle workflows that have unseen events but no due time, for example after a crash."""
+        """Keep the idle workflows that have unseen events but no due time, for example after a crash."""
         from .handler import Subscription
         from .run import Run
 

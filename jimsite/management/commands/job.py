@@ -170,7 +170,7 @@ def _jobs(data: Any, file: str) -> Sequence[Any]:
 
 
 def _timed(job: Any, number: int) -> Any:
-    """Return the job with its time parsed, and with its step type as the name if it has none.
+    """Return the job with `available_at` parsed; a job without a name is named after its step type.
 
     A value that is not an object is returned unchanged: the models refuse it with a clear message.
     """

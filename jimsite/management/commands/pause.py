@@ -46,7 +46,7 @@ class Command(JimCommand):
         self.tell(facts, lambda: self.say("\n".join([*told, *left.values()])))
 
     def _pause_with_others(self, schedule: Schedule, options: dict[str, Any]) -> str:
-        """Pause the schedule; return the reason if the pause was refused, otherwise an empty string."""
+        """Pause a schedule that was chosen by tag; return why this was refused, or an empty string."""
         try:
             self._pause(schedule, options, together=True, tags=options["tag"])
         except Refused as refused:

@@ -12,8 +12,9 @@ from schedules.models import Refused
 
 class Command(FollowingCommand):
     help = (
-        "Retry an execution for the same scheduled time: steps that succeeded are reused, except for "
-        "steps that always run; the other steps run again. Or retry a job that failed or was cancelled."
+        "Retry an execution for the same scheduled time, or a job that failed or was cancelled. In an "
+        "execution, steps that succeeded are reused, except for steps that always run or that run only "
+        "after a failure; the other steps run again."
     )
 
     def ask(self, parser: CommandParser) -> None:

@@ -136,7 +136,7 @@ def _next(schedule: Schedule) -> datetime | None:
 
 
 def _at(schedule: Schedule, now: datetime) -> str:
-    """Format the next time in the schedule's time zone, without the date if it is less than six days away."""
+    """Format the next time in the schedule's time zone; in the next six days, a weekday replaces the date."""
     if (at := _next(schedule)) is None:
         return ""
     is_soon = timedelta(0) <= at - now < timedelta(days=6)

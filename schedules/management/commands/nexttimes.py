@@ -38,7 +38,11 @@ LONGEST_HEADER = 20
 
 @dataclass(frozen=True)
 class Subject:
-    """The spec to show, with its name, notes and skips."""
+    """The spec whose times are shown, with its name and notes.
+
+    `seed` is the seed of the jitter. By default, the times after `since` are shown. `skips` maps each time
+    that is marked to be skipped to the name of the person who asked for it.
+    """
 
     spec: Spec
     name: str
@@ -161,14 +165,14 @@ def _written(data: Any) -> Subject:
 
 
 def _around(data: Any) -> dict[str, Any]:
-    """Return the input as an object that has a spec, and a name and calendars if the input has them."""
+    """Return the input as a dict with the spec and, if the input has them, its name and calendars."""
     if isinstance(data, dict) and "schedules" in data:
         return _exported(data)
     return data if isinstance(data, dict) and "spec" in data else {"spec": data}
 
 
 def _exported(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the spec, the name and the calendars from a file that exportschedules wrote."""
+    """Return such a dict for an export by exportschedules; raise SpecError unless it has one schedule."""
     schedules, calendars = data["schedules"], data.get("calendars", [])
     if not isinstance(schedules, list) or len(schedules) != 1 or not isinstance(schedules[0], dict):
         raise SpecError(

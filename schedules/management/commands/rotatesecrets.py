@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -39,7 +40,7 @@ class Command(BaseCommand):
             if not Secret.objects.is_anything_encrypted():
                 self.stdout.write("Nothing is encrypted yet, so there is nothing to do.")
             elif options["dry_run"]:
-                self._announce(vault.current(), keep_old=options["keep_old"])
+                self._announce(vault.current(), keep_old=options["keep_old"], skip_lost=options["skip_lost"])
             else:
                 self._rotate(keep_old=options["keep_old"], skip_lost=options["skip_lost"])
         except Undecryptable as error:
@@ -60,10 +61,10 @@ class Command(BaseCommand):
         ):
             self.stdout.write(told)
         if lost := Secret.objects.survey().lost:
-            self.stdout.write(f"These secrets cannot be decrypted and need new values: {', '.join(lost)}.")
+            self.stdout.write(_need_new_values(lost))
         self.stdout.write(_afterwards(vault.current()))
 
-    def _announce(self, keys: Keys, *, keep_old: bool) -> None:
+    def _announce(self, keys: Keys, *, keep_old: bool, skip_lost: bool) -> None:
         survey = Secret.objects.survey()
         if settings.JIM_SECRETS_KEYS:
             older = counted(survey.older, "secret")
@@ -74,8 +75,14 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"Would add a new key to {keys.source}, encrypt {secrets} with the new key, and {old}."
             )
-        if survey.lost:
+        if survey.lost and not skip_lost:
             raise Undecryptable(survey.lost, keys)
+        if survey.lost:
+            self.stdout.write(_need_new_values(survey.lost))
+
+
+def _need_new_values(lost: Sequence[str]) -> str:
+    return f"These secrets cannot be decrypted and need new values: {', '.join(lost)}."
 
 
 def _afterwards(keys: Keys) -> str:
