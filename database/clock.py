@@ -32,7 +32,7 @@ def now() -> datetime:
 
 
 def estimate() -> datetime:
-    """Return the same time as `now`, but without a query, for threads that should not open a connection."""
+    """Estimate the time that `now` would return, without a query, for threads without a connection."""
     if _synced is None:
         return timezone.now()
     at, then = _synced

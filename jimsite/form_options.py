@@ -59,7 +59,7 @@ class FormOptions:
     def read(self, make: Callable[[QueryDict | None], F], options: dict[str, Any]) -> F:
         """Return the form, filled with the given options; raise ValidationError if it is invalid.
 
-        Fields whose option is not given get the values that a page would show. `make` creates the form.
+        `make` creates the form. Fields whose option is not given get the initial values of the page's form.
         """
         shown, given = make(None), QueryDict(mutable=True)
         for name, each in shown.fields.items():

@@ -48,14 +48,14 @@ JIM_OUTPUT_BYTES = environment.whole(
     1_048_576,
     least=1,
     most=1_073_741_824,
-    about="Largest output that is stored for each attempt, in bytes.",
+    about="Maximum size of the output that is stored for each attempt, in bytes.",
 )
 JIM_OUTPUT_LINES = environment.whole(
     "JIM_OUTPUT_LINES",
     10_000,
     least=1,
     most=10_000_000,
-    about="Largest output that is stored for each attempt, in lines.",
+    about="Maximum number of output lines that are stored for each attempt.",
 )
 
 JIM_BUFFER_LIMIT = environment.whole(

@@ -91,8 +91,8 @@ class NewJob(JobFields):
     retry_cap_seconds = serializers.IntegerField(
         min_value=0,
         required=False,
-        help_text="The longest delay before a retry, in seconds. If `retry_seconds` is longer, it is used "
-        "for all retries.",
+        help_text="The longest delay before a retry, in seconds. If `retry_seconds` is longer, every retry "
+        "waits `retry_seconds` instead.",
     )
     retry_jitter = serializers.IntegerField(
         min_value=0,

@@ -77,7 +77,7 @@ class Served:
     ready: int
     """How many tasks could start now if there were room, counted up to MOST_COUNTED."""
     size: int | None
-    """The size of the pool's own limit, if it has one."""
+    """The number of tasks that the limit of this pool allows; None if the pool has no limit."""
     holder: str
     """The process that has reserved the pool's next seat, if any."""
     is_taken: bool

@@ -57,7 +57,7 @@ class PythonStep(StepType):
         return errors
 
     def warnings(self, config: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return a warning if this process cannot find the function; workers may have other code."""
+        """Return a warning if this process cannot find the function. Workers may run a different version."""
         path = config.get("function")
         if not isinstance(path, str) or not is_dotted_path(path) or not (why := missing_here(path)):
             return {}

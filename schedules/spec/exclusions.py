@@ -42,7 +42,7 @@ class Exclusion(Protocol):
     def leaves_out(self, wall: int, instant: int) -> bool: ...
 
     def reason(self, wall: int, calendar: str) -> str:
-        """Return why a wall time is excluded; `calendar` names the shared calendar with this item, if any."""
+        """Return why a wall time is excluded. `calendar` is the shared calendar of this exclusion, if any."""
 
 
 class Span(NamedTuple):

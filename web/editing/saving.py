@@ -102,9 +102,9 @@ class EditConflict:
 
 
 def reconciled(reading: Reading, *, token: int) -> QueryDict:
-    """Return the form's data, in which parts that only other users changed have their saved values.
+    """Return the form's data, but with the saved value of each part that only other users have changed.
 
-    `token` is the version of the saved schedule.
+    `token` is the version of the schedule that is saved now.
     """
     schedule = reading.schedule
     assert schedule is not None

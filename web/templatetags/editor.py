@@ -30,7 +30,7 @@ def typed(context: Any, bound: forms.BoundField) -> dict[str, Any]:
 
 @register.inclusion_tag("web/editor/_errors.html", takes_context=True)
 def complaints(context: Any, name: str) -> dict[str, Any]:
-    """Draw the errors that are about a whole part of the form, such as a step."""
+    """Render the errors that concern a part of the form as a whole, such as a step."""
     return {"name": name, "errors": context["shown"].errors_of(name)}
 
 

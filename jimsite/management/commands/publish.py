@@ -16,8 +16,8 @@ from workflows.words import published
 class Command(JimCommand):
     help = (
         "Publish an event to a topic. The topic's consumer, and the schedules that start from this topic, "
-        "will run. Publishing a message id again does not add an event: while the event is pending, its "
-        "payload is replaced."
+        "will run. If you use a message id again, no second event is added: while the first event is "
+        "pending, its payload is replaced."
     )
 
     def ask(self, parser: CommandParser) -> None:
