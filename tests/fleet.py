@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +27,7 @@ from schedules.models import Occurrence, Schedule
 from tests.api.serving import is_up, server_command
 from tests.base import SOMEBODY
 from tests.conftest import subprocess_env
+from tests.invariants import Freeze
 from tests.ports import kept_port
 from tests.processes import Command
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -38,6 +41,7 @@ class Member(Command):
         super().__init__(*arguments, **env)
         self.arguments = arguments
         self.pid = self.process.pid
+        self.freezes: list[Freeze] = []
 
     def wait_until_ready(self) -> Self:
         wait_until(lambda: self.is_ready or self.has_ended)
@@ -68,6 +72,7 @@ class Member(Command):
 
     def freeze(self) -> None:
         """Returns when it has really stopped: a signal is not carried out at once."""
+        self.freezes.append(Freeze(self.pid, time.time(), math.inf))
         self.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: self.is_frozen or self.has_ended)
 
@@ -84,6 +89,7 @@ class Member(Command):
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
+        self.freezes[-1] = self.freezes[-1]._replace(until=time.time())
 
     def kill(self) -> None:
         self.process.kill()
@@ -164,6 +170,10 @@ class Fleet:
         self.env = {"JIM_DATA_DIR": str(self.folder), **env}
         self.members: list[Member] = []
         self.stack = ExitStack()
+
+    @property
+    def freezes(self) -> list[Freeze]:
+        return [freeze for member in self.members for freeze in member.freezes]
 
     def start_worker(self, *arguments: str) -> Member:
         return self._start("runworker", *arguments)

@@ -28,7 +28,7 @@ from tests.base import (
     start,
     step,
 )
-from tests.invariants import violations
+from tests.invariants import Freeze, violations
 
 pytestmark = pytest.mark.django_db
 
@@ -145,8 +145,20 @@ def found_after(write: Callable[[], None]) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(("message", "is_found"), [("", True), ("Terminated.", False)])
-def test_a_start_after_the_end_is_found_in_the_ledger(tmp_path: Path, message: str, is_found: bool) -> None:
+@pytest.mark.parametrize(
+    ("message", "frozen", "is_found"),
+    [
+        ("", [], True),
+        ("Terminated.", [], False),
+        ("", [(1, -1, 1)], False),
+        ("", [(2, -1, 1)], True),
+        ("", [(1, 0.5, 1), (1, -20, -10)], True),
+    ],
+    ids=["late", "terminated", "frozen before its end", "another was frozen", "frozen at other times"],
+)
+def test_a_start_after_the_end_is_found_in_the_ledger(
+    tmp_path: Path, message: str, frozen: list[tuple[int, float, float]], is_found: bool
+) -> None:
     start(now=NOW)
     worker = make_worker(NOW)
     end(worker, *claim(worker, now=NOW), now=NOW)
@@ -154,7 +166,9 @@ def test_a_start_after_the_end_is_found_in_the_ledger(tmp_path: Path, message: s
     attempts.update(message=message)
     mark = f"{attempts.get().task_key} 1 1 {(NOW + seconds(1)).timestamp()}"
     (tmp_path / "ledger").write_text(f"start {mark}\nend {mark}\n")
-    rules = {text.partition(":")[0] for text in violations(tmp_path / "ledger")}
+    at = NOW.timestamp()
+    freezes = [Freeze(pid, at + since, at + until) for pid, since, until in frozen]
+    rules = {text.partition(":")[0] for text in violations(tmp_path / "ledger", freezes=freezes)}
     assert ("nothing_starts_after_its_end" in rules) is is_found
 
 

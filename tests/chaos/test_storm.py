@@ -86,7 +86,7 @@ def test_what_was_promised_is_kept(tmp_path: Path, settings: Any, capsys: pytest
     statuses = sum((client.statuses for client in clients), Counter[int]())
     told = f"{dict(storm.done)}; {len(promises)} promises, answers {dict(statuses)}"
     tell(f"storm on {connection.vendor}: {told}; at rest after {took:.0f} s; {Numbers.load()}", capsys)
-    found = [*violations(ledger), *broken_promises(promises), *noticed]
+    found = [*violations(ledger, freezes=fleet.freezes), *broken_promises(promises), *noticed]
     assert not found, "\n".join(found)
     assert statuses[500] == 0
     assert not Worker.objects.alive().exists()
