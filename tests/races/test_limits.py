@@ -56,6 +56,16 @@ def test_limits_with_keys_in_common_are_kept_together() -> None:
         WorkerTask.objects.all().delete()
 
 
+@postgresql_only
+def test_who_claims_waits_until_another_has_taken_its_room() -> None:
+    """What is not yet committed cannot be counted: without the lock of the limit, both would take the room."""
+    limit("global", 1)
+    enqueue(step("job 1"), step("job 2"))
+    (found,) = queue_up(partial(claim, make_worker()), behind=partial(claim, make_worker(), limit=1))
+    assert names(found) == []
+    assert WorkerTask.objects.processing().get().name == "job 1"
+
+
 def row_keys(task: ClaimedTask) -> list[str]:
     return str(task.step["limit_keys"]).split("\n")
 
