@@ -34,7 +34,7 @@ class Ran(NamedTuple):
     activity_id: int = 0
     deadline_at: datetime | None = None
     is_partial: bool = False
-    """Whether this is a retry that reused steps. The duration of such a retry does not cover all steps."""
+    """Whether this is a retry that reused results of earlier steps, so its duration does not cover them."""
 
     @property
     def duration(self) -> timedelta | None:

@@ -42,7 +42,8 @@ class Retry(Operation[Execution]):
     permission = permissions.RUN
     question = (
         "Start a new execution of the same plan, for the same scheduled time? Steps that succeeded will be "
-        "reused, except for steps that always run. All other steps will run again."
+        "reused, except for steps that always run or that run only after a failure. All other steps will run "
+        "again."
     )
     whole = False
 
