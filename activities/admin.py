@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, ClassVar, cast
 
@@ -19,7 +19,7 @@ from operations.admin_pages import InWords, KnownValues, OperationsAdmin, Record
 from text.words import NOTHING, as_json, badge, exact, moment, span
 
 from . import vocabulary
-from .models import Activity, ActivityQuerySet
+from .models import Activity, ActivityItem, ActivityQuerySet
 
 ITEMS_SHOWN = 200
 LINES_SHOWN = 200
@@ -97,7 +97,7 @@ class ActivityAdmin(RecordAdmin[Activity], OperationsAdmin[Activity]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         activity: Activity = context["original"]
-        context["panels"] = _panels(activity)
+        context["panels"] = _panels(activity, request.user.has_perm)
         context["is_moving"] = not activity.is_final
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -194,7 +194,7 @@ def _row_names() -> dict[str, str]:
     return {str(model._meta.model_name): str(model._meta.verbose_name) for model in apps.get_models()}
 
 
-def _panels(activity: Activity) -> list[str]:
+def _panels(activity: Activity, may: Callable[[str], bool]) -> list[str]:
     attempts = activity.chain()[-RELATED_SHOWN:]
     parts = activity.children.order_by("step_index", "line", "attempt")[:RELATED_SHOWN]
     return [
@@ -203,7 +203,7 @@ def _panels(activity: Activity) -> list[str]:
         text_panel("Result", as_json(activity.result)),
         _links("Attempts", attempts if len(attempts) > 1 else [], current=activity),
         _links("Parts", list(parts), current=activity),
-        render_to_string("admin/activities/_items.html", _items(activity)),
+        render_to_string("admin/activities/_items.html", _items(activity, may)),
         render_to_string("admin/activities/_output.html", _output(activity)),
         text_panel("Details", as_json(activity.details)),
     ]
@@ -215,11 +215,15 @@ def _links(title: str, activities: list[Activity], *, current: Activity) -> str:
     )
 
 
-def _items(activity: Activity) -> dict[str, Any]:
-    rows = activity.items.order_by("pk")
+def _items(activity: Activity, may: Callable[[str], bool]) -> dict[str, Any]:
+    rows = ActivityItem.objects.filter(activity=activity).seen_by(may).order_by("pk")
     failed = list(rows.filter(outcome="failed")[:ITEMS_SHOWN])
     others = list(rows.exclude(outcome="failed")[: ITEMS_SHOWN - len(failed)])
-    return {"items": failed + others, "total": activity.items_total, "failed": activity.items_failed}
+    shown = failed + others
+    # A smaller number may only mean that the step has counted items without recording them.
+    is_cut = len(shown) == ITEMS_SHOWN < activity.items_total
+    lacking = Activity.objects.filter(pk=activity.pk).lacking_for_items(may)
+    return {"items": shown, "total": activity.items_total, "is_cut": is_cut, "lacking": sorted(lacking)}
 
 
 def _output(activity: Activity) -> dict[str, Any]:

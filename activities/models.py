@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -15,6 +15,7 @@ from operations.initiator import Initiator
 from text.clean import clean_json, clean_text
 from text.words import said
 
+from .details import Detail, details_of
 from .signals import activities_finished, listener_condition
 
 
@@ -47,15 +48,27 @@ class Ending(NamedTuple):
 # The permission that is needed to see the activities of a target type, for the types that are restricted.
 # Each app adds its own types.
 RESTRICTED: dict[str, str] = {}
+# The permission that is needed to see the items of the activities of a target type, for the types whose items
+# are personal data. The activities themselves, with their counts, are shown without it.
+PERSONAL: dict[str, str] = {}
 
 _OPEN = "t.status IN ('pending', 'in_progress')"
+
+
+def _hidden(kinds: Mapping[str, str], may: Callable[[str], bool]) -> list[str]:
+    return sorted(kind for kind, permission in kinds.items() if not may(permission))
 
 
 class ActivityQuerySet(models.QuerySet["Activity"]):
     def seen_by(self, may: Callable[[str], bool]) -> ActivityQuerySet:
         """Keep the activities that a reader may see. `may` returns whether the reader has a permission."""
-        hidden = sorted(kind for kind, permission in RESTRICTED.items() if not may(permission))
+        hidden = _hidden(RESTRICTED, may)
         return self.exclude(target_type__in=hidden) if hidden else self
+
+    def lacking_for_items(self, may: Callable[[str], bool]) -> set[str]:
+        """Return the permissions that a reader lacks for seeing all items of these activities."""
+        hidden = self.filter(target_type__in=_hidden(PERSONAL, may)).order_by()
+        return {PERSONAL[kind] for kind in hidden.values_list("target_type", flat=True).distinct()}
 
     def open(self) -> ActivityQuerySet:
         return self.filter(status__in=Activity.OPEN)
@@ -142,6 +155,15 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         mine = self.filter(pk__in=ids, status=Activity.Status.IN_PROGRESS, worker_id=worker_id)
         list(mine.lock().values_list("pk"))
 
+    def hold_attempt(self, key: UUID, attempt: int) -> int | None:
+        """Lock this attempt of a task if it still runs, so that it cannot end during the transaction.
+
+        Return the activity id; None if the attempt no longer runs. A step that writes rows of its own calls
+        this first in each transaction, and writes nothing if the result is None.
+        """
+        running = self.filter(task_key=key, attempt=attempt, status=Activity.Status.IN_PROGRESS)
+        return running.lock().values_list("pk", flat=True).first()
+
     def tell_progress(self, rows: Sequence[tuple[int, int, int | None, str]], *, worker_id: UUID) -> set[int]:
         """Store the progress of the attempts that the worker still runs, and return their activity ids.
 
@@ -194,9 +216,11 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         now: datetime,
         message: str = "",
         details: Any = None,
-    ) -> None:
-        """Record an administrative change as a finished activity."""
-        self.record_each(operation, [target], initiator=initiator, now=now, message=message, details=details)
+    ) -> int:
+        """Record an administrative change as a finished activity, and return the activity's id."""
+        told = {"initiator": initiator, "now": now, "message": message, "details": details}
+        [made] = self.record_each(operation, [target], **told)
+        return made
 
     def record_each(
         self,
@@ -207,8 +231,8 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
         now: datetime,
         message: str = "",
         details: Any = None,
-    ) -> None:
-        """Record the same change of several targets, in one activity for each target."""
+    ) -> list[int]:
+        """Record the same change of several targets, in one activity for each target; return their ids."""
         cleaned = clean_text(message), clean_json(details)
         fields = ("target_type", "target_id", "target_name", "message", "details")
         rows = [
@@ -225,8 +249,9 @@ class ActivityQuerySet(models.QuerySet["Activity"]):
             "finished_at": now,
         }
         with planned_once():
-            made = insert_each(Activity, fields, rows, same=same, returning="id")
-        activities_finished.send(Activity, ids=[pk for (pk,) in made], operation=operation)
+            made = [pk for (pk,) in insert_each(Activity, fields, rows, same=same, returning="id")]
+        activities_finished.send(Activity, ids=made, operation=operation)
+        return made
 
     def record_ended(self, activities: Sequence[Activity]) -> None:
         """Store activities of work that ended without being run."""
@@ -418,12 +443,28 @@ class AttemptOutputQuerySet(models.QuerySet[Any]):
         return {activity_id for (activity_id,) in written}
 
 
+class ActivityItemQuerySet(AttemptOutputQuerySet):
+    def seen_by(self, may: Callable[[str], bool]) -> ActivityItemQuerySet:
+        """Keep the items that a reader may see. `may` returns whether the reader has a permission."""
+        hidden = sorted({*_hidden(RESTRICTED, may), *_hidden(PERSONAL, may)})
+        return self.exclude(activity__target_type__in=hidden) if hidden else self
+
+    def of_object(self, name: str) -> ActivityItemQuerySet:
+        """Keep the items about one of JIM's own objects, such as `identity:17`, the newest first."""
+        # The first condition is that of the partial index: SQLite uses the index only if it is repeated.
+        return self.exclude(object="").filter(object=name).order_by("-pk")
+
+
 def _worker(worker_id: UUID) -> Any:
     return Activity._meta.get_field("worker_id").get_db_prep_value(worker_id, connection)
 
 
 class ActivityItem(models.Model):
-    """The outcome of one object that an activity worked on."""
+    """The outcome of one object that an activity worked on.
+
+    The fields from `change` on are for steps that write their items themselves, together with rows of their
+    own. These fields have defaults in the database, so that other items are inserted without them.
+    """
 
     class Outcome(models.TextChoices):
         OK = "ok"
@@ -436,11 +477,44 @@ class ActivityItem(models.Model):
     outcome = models.CharField(max_length=8, choices=Outcome.choices)
     message = models.TextField(blank=True)
     created_at = models.DateTimeField()
+    change = models.CharField(
+        max_length=24,
+        blank=True,
+        db_default="",
+        help_text="What happened to the object, such as `added` or `updated`.",
+    )
+    error_type = models.CharField(
+        max_length=32, blank=True, db_default="", help_text="The kind of error, such as `bad_value`."
+    )
+    object = models.CharField(
+        max_length=64,
+        blank=True,
+        db_default="",
+        help_text="JIM's own name of the object, such as `identity:17`.",
+    )
+    external_id = models.CharField(
+        max_length=255, blank=True, db_default="", help_text="The id of the object in a connected system."
+    )
+    data = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Details by name. A list of two values is a change, such as "
+        '`{"department": ["Sales", "IT"]}`; null stands for no value.',
+    )
 
-    objects = AttemptOutputQuerySet.as_manager()
+    objects = ActivityItemQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["object", "-id"], name="item_of_object", condition=~Q(object="")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.name}: {self.get_outcome_display()}"
+
+    @property
+    def details(self) -> list[Detail]:
+        return details_of(self.data)
 
 
 class OutputLine(models.Model):

@@ -12,7 +12,11 @@ SCOPES = {
     "admin": "Do everything that the user can do.",
 }
 DEFINED = ("schedule", "tasktemplate", "sharedcalendar")
-OPERATED = ("schedules.run_schedule", "workflows.operate_workflow", "workflows.publish_event")
+OPERATED = (
+    *("schedules.run_schedule", "workflows.operate_workflow", "workflows.publish_event"),
+    "identity.run_profile",
+)
+DEFINING = ("schedules.define_code", "identity.define_identity")
 # Even reading these needs the scope “admin”.
 ADMINISTERED = ("secret", "apitoken")
 
@@ -32,4 +36,4 @@ def scope_of(permission: str) -> str:
         return "view"
     if permission in OPERATED:
         return "run"
-    return "define" if model in DEFINED or permission == "schedules.define_code" else "admin"
+    return "define" if model in DEFINED or permission in DEFINING else "admin"

@@ -84,18 +84,20 @@ def insert_each(
     given = _given(vendor, model, tuple(fields))
     shared = _given(vendor, model, tuple(same or ()))
     constants = list(same.values()) if same else []
-    if vendor != "postgresql" and constants:
+    if vendor == "postgresql":
+        constants = [json.dumps(value) if isinstance(value, dict | list) else value for value in constants]
+    elif constants:
         constants = [column[0] for column in _fitted(shared, [constants])]
     insert = _insert(vendor, model, given.names, shared.names, where, unless_known, returning)
-    return _write(vendor, given, rows, insert, [*constants, *params])
+    return _write(vendor, given, rows, insert, [*constants, *params], waits=bool(returning))
 
 
-def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
+def among(columns: str, values: Sequence[Any], kind: str = "bigint") -> tuple[str, list[Any]]:
     """Return an SQL condition that is true for rows with one of the given values, and its parameters.
 
-    `columns` is one column, or several columns in parentheses. PostgreSQL gets arrays, so that the statement
-    is the same for any number of values. SQLite has no arrays. It would scan the table to compare several
-    columns, so the first column is also compared on its own.
+    `columns` is one column, or several columns in parentheses; `kind` is the type of their values. PostgreSQL
+    gets arrays, so that the statement is the same for any number of values. SQLite has no arrays. It would
+    scan the table to compare several columns, so the first column is also compared on its own.
     """
     is_single = not columns.startswith("(")
     if connection.vendor != "postgresql":
@@ -105,9 +107,9 @@ def among(columns: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
         listed = [value for row in values for value in row]
         return f"{first} AND {columns} IN (VALUES {placeholders(values)})", [*firsts, *listed]
     if is_single:
-        return f"{columns} = {hidden('bigint')}", [list(values)]
+        return f"{columns} = {hidden(kind)}", [list(values)]
     arrays = [list(column) for column in zip(*values, strict=True)]
-    given = ", ".join(["(SELECT %s::bigint[])"] * len(arrays))
+    given = ", ".join([f"(SELECT %s::{kind}[])"] * len(arrays))
     return f"{columns} IN (SELECT * FROM unnest({given}))", arrays
 
 
@@ -333,15 +335,22 @@ def _insert(
 
 
 def _write(
-    vendor: str, given: Given, rows: Iterable[Sequence[Any]], statement: str, params: Sequence[Any]
+    vendor: str,
+    given: Given,
+    rows: Iterable[Sequence[Any]],
+    statement: str,
+    params: Sequence[Any],
+    *,
+    waits: bool = False,
 ) -> list[tuple[Any, ...]]:
+    """Write the rows and return the result; within a pipeline, return it only if `waits`."""
     listed = _listed_as_json if vendor == "postgresql" else _listed_as_values
     written: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:
         for part in slices(list(rows), columns=len(given.names)):
             listing, values = listed(given, part)
             cursor.execute(f"WITH {listing} {statement}", [*values, *params])
-            if cursor.description:
+            if waits or cursor.description:
                 written += cursor.fetchall()
     return written
 

@@ -16,17 +16,19 @@ VIEWER = (
     *("activities.view_activity", "activities.view_activityitem", "activities.view_outputline"),
     *("workflows.view_workflow", "workflows.view_handler", "workflows.view_run"),
     *("workflows.view_topic", "workflows.view_event"),
+    *("identity.view_connectedsystem", "identity.view_syncrule"),
 )
 OPERATOR = (
     *(*VIEWER, "schedules.run_schedule", "webhooks.view_endpoint", "webhooks.view_delivery"),
     *("workflows.operate_workflow", "workflows.publish_event"),
+    *("identity.view_identity", "identity.run_profile"),
 )
 AUTHOR = (
     *OPERATOR,
     *("schedules.add_schedule", "schedules.change_schedule", "schedules.delete_schedule"),
     *("schedules.add_tasktemplate", "schedules.change_tasktemplate"),
     *("schedules.add_sharedcalendar", "schedules.change_sharedcalendar", "schedules.delete_sharedcalendar"),
-    "schedules.define_code",
+    *("schedules.define_code", "identity.define_identity"),
 )
 ADMINISTRATOR = (
     *AUTHOR,
@@ -37,6 +39,7 @@ ADMINISTRATOR = (
     *("webhooks.change_delivery",),
     *("api.view_apitoken", "api.add_apitoken", "api.change_apitoken", "api.delete_apitoken"),
     "api.view_failedsignin",
+    *("identity.approve_removal", "identity.delete_accounts"),
     "web.view_settings",
     *("auth.view_user", "auth.add_user", "auth.change_user", "auth.view_group"),
 )

@@ -160,6 +160,12 @@ JIM_SQL_FOLDERS = environment.folders(
     about="Folders from which “sql” steps may read script files.",
 )
 
+JIM_IDENTITY_FOLDERS = environment.folders(
+    "JIM_IDENTITY_FOLDERS",
+    [JIM_DATA_DIR / "identity"],
+    about="Folders in which connected systems may read and write files.",
+)
+
 JIM_RETENTION_DAYS = environment.whole(
     "JIM_RETENTION_DAYS", 90, least=1, most=36_500, about="How long executions and their activities are kept."
 )
@@ -220,6 +226,7 @@ INSTALLED_APPS = [
     "execution",
     "webhooks",
     "workflows",
+    "identity",
     "api",
     "web",
     "jimsite.apps.JimsiteConfig",

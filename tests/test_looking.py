@@ -104,7 +104,9 @@ def furnish(text: str) -> dict[str, Any]:
     ada = User.objects.get(username="ada")
     token, _ = ApiToken.objects.issue(name=text, scopes=["view"], user=ada, **asked)
     attempt = Activity.objects.filter(parent=ended.activity_id)[0]
-    ActivityItem.objects.create(activity=attempt, outcome="failed", name=text, message=text, created_at=now)
+    about = {"name": text, "message": text, "external_id": text, "data": {text: [text, None], "line": 17}}
+    about |= {"outcome": "failed", "change": "updated", "error_type": "bad_value"}
+    ActivityItem.objects.create(activity=attempt, created_at=now, **about)
     OutputLine.objects.create(activity=attempt, number=900, stream="stdout", text=text, written_at=now)
     occurrence = Occurrence.objects.filter(schedule=schedule).first()
     rows: dict[str, Any] = {"schedule": schedule, "calendar": calendar, "template": template, "limit": limit}

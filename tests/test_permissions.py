@@ -83,6 +83,13 @@ def test_methods_that_are_not_in_the_table_do_not_exist(monkeypatch: pytest.Monk
 # From which role on people see the records of what is done to these.
 SEEN = {
     "schedule": "Viewer",
+    "connectedsystem": "Viewer",
+    "identitytype": "Viewer",
+    "runprofile": "Viewer",
+    "syncrule": "Viewer",
+    "identity": "Operator",
+    "account": "Operator",
+    "pendingexport": "Operator",
     "endpoint": "Operator",
     "delivery": "Operator",
     "secret": "Administrator",
@@ -108,7 +115,7 @@ def test_records_are_seen_by_those_who_may_see_what_they_are_about(role: str) ->
     hidden = {kind for kind, who in SEEN.items() if not may(role, who)}
     for place in LISTS:
         page = client.get(place).content.decode()
-        assert {kind for kind in SEEN if f"named {kind}" not in page} == hidden, place
+        assert {kind for kind in SEEN if f"{kind} is named" not in page} == hidden, place
     for place in (*PAGES, *PARTS):
         codes = {kind: client.get(place.format(pk=row.pk)).status_code for kind, row in rows.items()}
         asks_for_more = place.startswith("/do/") and role == "Viewer"
@@ -148,7 +155,7 @@ def record_of(kind: str) -> Activity:
         status="complete",
         target_type=kind,
         target_id="7",
-        target_name=f"named {kind}",
+        target_name=f"{kind} is named",
         initiator_type="system",
         created_at=NOW,
         finished_at=NOW,

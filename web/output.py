@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django import forms
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.safestring import SafeString
 
-from activities.models import ActivityItem, OutputLine
+from activities.models import ActivityItem, ActivityItemQuerySet, ActivityQuerySet, OutputLine
 from activities.transcript import MOST_DOWNLOADED, MOST_LINES, STREAMS, Transcript, read_cursor
 from text.numbers import whole_number
 
@@ -22,6 +22,10 @@ from .page import STOP_POLLING, is_htmx
 
 MOST_CHOICES = 300
 MOST_SHOWN = 100
+ITEM_COLUMNS = (
+    *("name", "outcome", "message", "created_at", "change", "error_type", "external_id", "data"),
+    *("activity__target_name", "activity__attempt"),
+)
 OUTCOMES = {"": "All", **dict(ActivityItem.Outcome.choices)}
 
 
@@ -129,16 +133,17 @@ def _attempt_name(attempt: Any) -> str:
     return f"{attempt.target_name}{number}"
 
 
-def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str, Any]:
-    """Return the template context of one page of items, ordered by attempt.
+def items_page(request: HttpRequest, items: ActivityItemQuerySet, *, of: ActivityQuerySet) -> dict[str, Any]:
+    """Return the template context of one page of the items of these activities, ordered by attempt.
 
     An index provides this order, whether or not the items are filtered by outcome.
     """
-    outcome = request.GET.get("outcome", "")
+    may = request.user.has_perm
+    items, outcome = items.seen_by(may), request.GET.get("outcome", "")
     if outcome in ActivityItem.Outcome.values:
         items = items.filter(outcome=outcome)
     rows = items.select_related("activity").order_by("activity", "pk")
-    rows = rows.only("name", "outcome", "message", "created_at", "activity__target_name", "activity__attempt")
+    rows = rows.only(*ITEM_COLUMNS)
     found = list(rows.filter(_after(request.GET.get("from", "")))[: MOST_SHOWN + 1])
     shown = found[:MOST_SHOWN]
     more = (
@@ -150,7 +155,13 @@ def items_page(request: HttpRequest, items: QuerySet[ActivityItem]) -> dict[str,
         (label, address(request, outcome=name, **{"from": ""}), name == outcome)
         for name, label in OUTCOMES.items()
     ]
-    return {"items": shown, "more_items": more, "outcomes": outcomes, "outcome": outcome}
+    return {
+        "items": shown,
+        "more_items": more,
+        "outcomes": outcomes,
+        "outcome": outcome,
+        "lacking": sorted(of.lacking_for_items(may)),
+    }
 
 
 def _after(cursor: str) -> Q:

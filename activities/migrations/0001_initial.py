@@ -132,6 +132,51 @@ class Migration(migrations.Migration):
                 ("message", models.TextField(blank=True)),
                 ("created_at", models.DateTimeField()),
                 (
+                    "change",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        help_text="What happened to the object, such as `added` or `updated`.",
+                        max_length=24,
+                    ),
+                ),
+                (
+                    "error_type",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        help_text="The kind of error, such as `bad_value`.",
+                        max_length=32,
+                    ),
+                ),
+                (
+                    "object",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        help_text="JIM's own name of the object, such as `identity:17`.",
+                        max_length=64,
+                    ),
+                ),
+                (
+                    "external_id",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        help_text="The id of the object in a connected system.",
+                        max_length=255,
+                    ),
+                ),
+                (
+                    "data",
+                    models.JSONField(
+                        blank=True,
+                        help_text="Details by name. A list of two values is a change, such as "
+                        '`{"department": ["Sales", "IT"]}`; null stands for no value.',
+                        null=True,
+                    ),
+                ),
+                (
                     "activity",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
@@ -212,6 +257,14 @@ class Migration(migrations.Migration):
                 condition=models.Q(("operation", "run"), _negated=True),
                 fields=["finished_at"],
                 name="activity_administrative",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="activityitem",
+            index=models.Index(
+                condition=models.Q(("object", ""), _negated=True),
+                fields=["object", "-id"],
+                name="item_of_object",
             ),
         ),
         migrations.AddConstraint(

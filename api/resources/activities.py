@@ -20,7 +20,7 @@ from rest_framework.response import Response
 from activities.models import Activity, ActivityItem, ActivityQuerySet
 from api.filtering import Filters, MomentFilter, TextFilter, WholeFilter
 from api.paging import HistoryPages, HistoryRange
-from api.permissions import can
+from api.permissions import can, check
 from api.reading import Nothing
 from api.schema import IDEMPOTENCY_KEY, accepted
 from execution.models import Job
@@ -325,17 +325,36 @@ class Children(ActivityResource):
 
 
 class ActivityItemSerializer(serializers.ModelSerializer[ActivityItem]):
+    data = AnyJson(help_text=ActivityItem._meta.get_field("data").help_text)  # type: ignore[assignment]
+
     class Meta:
         model = ActivityItem
-        fields = ("id", "name", "outcome", "message", "created_at")
+        fields = (
+            "id",
+            "name",
+            "outcome",
+            "change",
+            "error_type",
+            "object",
+            "external_id",
+            "message",
+            "data",
+            "created_at",
+        )
+        read_only_fields = fields
 
 
 class ItemFilters(Filters):
     outcome = filters.ChoiceFilter(choices=ActivityItem.Outcome.choices)
+    change = TextFilter(help_text="Return only items of objects to which this happened, such as `updated`.")
+    error_type = TextFilter(help_text="Return only items with this kind of error, such as `bad_value`.")
 
 
 class Items(ActivityResource):
-    """List the items of an attempt: the objects that the step processed, each with its outcome."""
+    """List the items of an attempt: the objects that the step processed, each with its outcome.
+
+    The items of some step types are personal data, for which another permission is needed.
+    """
 
     queryset = ActivityItem.objects.all()
     serializer_class = ActivityItemSerializer
@@ -344,4 +363,7 @@ class Items(ActivityResource):
     needs: ClassVar[Mapping[str, str]] = {"list": "activities.view_activityitem"}
 
     def rows(self, activity: int) -> Any:
+        of = Activity.objects.filter(pk=activity)
+        for permission in of.lacking_for_items(lambda permission: can(self.request, permission)):
+            check(self.request, permission)
         return ActivityItem.objects.filter(activity=activity)

@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from activities.models import Activity
+from activities.models import Activity, ActivityItem
 from database.statements import AWAY
 from execution.models import Chore, Execution, Reservation, Worker
 from schedules.models import Backfill, Occurrence
 
 BATCH = 500
+ITEMS_AT_ONCE = 5_000
 logger = logging.getLogger(__name__)
 
 
@@ -56,6 +57,14 @@ def prune_history(now: datetime) -> int:
     return Execution.objects.prune(before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH)
 
 
+def prune_items(now: datetime) -> int:
+    """Delete old items before their activities are pruned: an activity can have millions of items."""
+    oldest = ActivityItem.objects.order_by("pk").values_list("pk", "created_at")[:ITEMS_AT_ONCE]
+    before = now - timedelta(days=settings.JIM_RETENTION_DAYS)
+    old = [pk for pk, created_at in oldest if created_at < before]
+    return ActivityItem.objects.filter(pk__in=old).delete()[0]
+
+
 def prune_single_jobs(now: datetime) -> int:
     return Activity.objects.prune_single(
         before=now - timedelta(days=settings.JIM_RETENTION_DAYS), limit=BATCH
@@ -85,6 +94,7 @@ def prune_reservations(now: datetime) -> int:
 
 def register_own() -> None:
     for name, once in (
+        ("items", prune_items),
         ("history", prune_history),
         ("single jobs", prune_single_jobs),
         ("occurrences", prune_occurrences),

@@ -18,7 +18,7 @@ from execution.steps.binding import note
 from operations.field_errors import FieldError, invalid
 from operations.initiator import Initiator
 from schedules import permissions
-from schedules.models import Step, TaskTemplate
+from schedules.models import Refused, Step, TaskTemplate
 from schedules.models.definition import YEAR_SECONDS
 from schedules.models.step import check_plain_text, check_steps, config_invalid
 from schedules.models.template import as_they_run, names_in, same_json
@@ -161,6 +161,7 @@ def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = 
         "schedule": "",
         "nominal_at": None,
     }
+    line["limit_keys"] = _limit_keys(line)
     note([line], zone=None, now=now)
     if "refs" in line:
         Step(**(dict(step) | {"config": config})).check_alone()
@@ -169,7 +170,7 @@ def job_line(step: Mapping[str, Any], *, now: datetime, key: uuid.UUID | None = 
 
 @lru_cache(maxsize=256)
 def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
-    """Check all fields of a step except its config; return them together with the step's limit keys.
+    """Check all fields of a step except its config, and return them.
 
     `frame` contains the name, type and value of each field. Results are cached, because thousands of similar
     jobs can be queued.
@@ -183,10 +184,13 @@ def _checked(frame: tuple[tuple[str, type, Any], ...]) -> dict[str, Any]:
     usual = Step()
     if unused := [name for name in OF_GROUPS if getattr(step, name) != getattr(usual, name)]:
         raise ValidationError(dict.fromkeys(unused, ALONE))
-    checked = step.as_json()
+    return step.as_json()
+
+
+def _limit_keys(line: Mapping[str, Any]) -> str:
     try:
-        return checked | {"limit_keys": limit_keys(checked)}
-    except Exception as error:  # the policy can be code of the installation
+        return limit_keys(line)
+    except Refused as error:
         raise ValidationError(
             {"resources": f"The limits of this step cannot be determined: {error}"}
         ) from error

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple, Protocol
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from database.statements import AWAY
 from execution.steps.step_type import Isolation
 from schedules.models import Refused
+from schedules.registry import step_types
 
 from .order import Turn
 
@@ -28,11 +30,26 @@ class ConcurrencyPolicy(Protocol):
 
 
 class AllKeys:
-    """A policy that returns `global`, and a key for the pool, the step type and each resource of a task."""
+    """A policy that returns `global`, and a key for the pool, the step type and each resource of a task.
+
+    The resources are those that the author of the step has listed, and those that the step type names.
+    """
 
     def keys(self, line: Mapping[str, Any]) -> Sequence[str]:
-        resources = [f"resource:{name}" for name in line["resources"]]
+        resources = [f"resource:{name}" for name in (*line["resources"], *_held(line))]
         return ["global", f"pool:{line['pool']}", f"type:{line['step_type']}", *resources]
+
+
+def _held(line: Mapping[str, Any]) -> list[str]:
+    """Return the resources that the step type names for this line; none if the step type is unknown."""
+    kind = step_types.get(line["step_type"])
+    try:
+        return [] if kind is None else list(kind.resources(line["config"]))
+    except (Refused, *AWAY):
+        raise
+    except Exception as error:
+        told = f"The step type “{line['step_type']}” did not return the resources that the step holds:"
+        raise Refused(f"{told} {error!r:.150}") from error
 
 
 def limit_keys(line: Mapping[str, Any]) -> str:
@@ -50,11 +67,11 @@ def limit_keys(line: Mapping[str, Any]) -> str:
 def _keys(line: Mapping[str, Any]) -> list[str]:
     """Return the limit keys that the policy gives to this line.
 
-    The policy can be custom code: any exception that it raises becomes Refused.
+    The policy can be custom code: any exception that it raises becomes Refused, unless the database is away.
     """
     try:
         return list(policy().keys(line))
-    except Refused:
+    except (Refused, *AWAY):
         raise
     except Exception as error:
         raise Refused(f"{_blamed()} {error!r:.150}") from error

@@ -141,6 +141,22 @@ class Context:
             self.items_warned += outcome == "warning"
         self._sink.item(clean_text(str(name)), outcome, clean_text(str(message)))
 
+    def count(self, total: int, *, failed: int = 0, warned: int = 0) -> None:
+        """Count objects as items that are not reported one by one, for example because they are unchanged.
+
+        A step that writes its items itself counts these as well. Of the `total` objects, `failed` failed, and
+        `warned` had a warning.
+        """
+        total, failed, warned = int(total), int(failed), int(warned)
+        if min(failed, warned) < 0 or failed + warned > total:
+            raise ValueError(
+                f"of {total} objects, {failed} cannot have failed and {warned} cannot have had a warning"
+            )
+        with self._lock:
+            self.items_total += total
+            self.items_failed += failed
+            self.items_warned += warned
+
     def masked(self, text: str) -> str:
         """Return the text with secrets hidden.
 

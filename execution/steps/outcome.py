@@ -15,6 +15,8 @@ ERROR_CHARS = 8_000
 TRACEBACK_CHARS = 64_000
 # Characters kept beyond these limits until secrets are masked, as half a secret would not be recognised.
 SPARE_CHARS = 64_000
+# The largest number of items that both databases can store.
+MOST_ITEMS = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)

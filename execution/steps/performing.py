@@ -23,6 +23,7 @@ from .context import Context, Sink, Work
 from .masking import Mask, active
 from .outcome import (
     ERROR_CHARS,
+    MOST_ITEMS,
     SPARE_CHARS,
     TRACEBACK_CHARS,
     CannotRun,
@@ -212,8 +213,8 @@ def _outcome(ctx: Context, status: str, **rest: Any) -> Outcome:
         status=status,
         executed_at=ctx.executed_at,
         finished_at=ctx.clock(),
-        items_total=ctx.items_total,
-        items_failed=ctx.items_failed,
+        items_total=min(ctx.items_total, MOST_ITEMS),
+        items_failed=min(ctx.items_failed, MOST_ITEMS),
         **rest,
     )
 

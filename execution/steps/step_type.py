@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -36,6 +36,14 @@ class StepType(ABC):
 
     def isolation(self, config: dict[str, Any]) -> Isolation:
         return "thread"
+
+    def resources(self, config: Mapping[str, Any]) -> Collection[str]:
+        """Return the resources that such a step holds while it runs, in addition to those of its author.
+
+        This method is called each time a step is queued, and may query the database. Placeholders in the
+        config have not been filled in yet.
+        """
+        return ()
 
     def lost(self, work: Work, *, is_cancelled: bool, now: datetime) -> str | None:
         """Return the final status of an attempt whose worker was lost; None if the retry policy decides.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 
 from activities.models import Activity, ActivityItem, Ending, OutputLine
 from operations.initiator import Initiator
@@ -109,6 +109,22 @@ class TestFinish:
         activity = fresh(activity)
         assert (activity.message, activity.error, activity.traceback) == ("m�", "e�", "t�")
         assert activity.result == {"k�": "v�"}
+
+
+class TestHoldAttempt:
+    @pytest.mark.parametrize("status", Activity.Status.values)
+    def test_only_a_running_attempt_is_held(self, status: str) -> None:
+        key = uuid.uuid4()
+        make("failed_with_error", task_key=key, attempt=1)
+        second = make(status, task_key=key, attempt=2)
+        with transaction.atomic():
+            held = [Activity.objects.hold_attempt(key, attempt) for attempt in (1, 2, 3)]
+            assert held == [None, second.pk if status == "in_progress" else None, None]
+
+    def test_another_task_is_another_attempt(self) -> None:
+        make("in_progress", task_key=uuid.uuid4())
+        with transaction.atomic():
+            assert Activity.objects.hold_attempt(uuid.uuid4(), 1) is None
 
 
 @pytest.mark.parametrize(

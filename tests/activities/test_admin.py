@@ -70,6 +70,27 @@ def test_of_many_items_failed_ones_come_first_and_long_output_is_whole_as_text(c
     assert whole.content.decode().splitlines() == [line.text for line in lines]
 
 
+def test_items_of_objects_say_what_happened_to_each_and_none_are_missing_that_were_only_counted(
+    client: Client,
+) -> None:
+    activity = attempts(start(), "work")[0]
+    ActivityItem.objects.create(
+        activity=activity,
+        name="ada",
+        outcome="ok",
+        change="updated",
+        error_type="bad_value",
+        external_id="e-1",
+        data={"title": [None, EVIL]},
+        created_at=NOW,
+    )
+    Activity.objects.filter(pk=activity.pk).update(items_total=12_345)
+    text = shown(client, activity.pk)
+    for words in ("updated", "bad_value", "e-1", "<del>none</del> → <ins>&lt;img"):
+        assert words in text
+    assert "12345 shown" not in text
+
+
 def test_filters() -> None:
     start(step("fine"), step("broken", 0, "fail"), name="Filtered")
     run_until_idle()

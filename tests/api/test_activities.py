@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connections
 from django.test import Client
 
-from activities.models import Activity
+from activities.models import Activity, ActivityItem
 from api.models import ApiToken
 from api.resources.activities import Activities
 from execution.loops.recorder import StepOutput, write
@@ -78,6 +78,34 @@ class TestHistory:
         assert [item["name"] for item in items["results"]] == ["object 0", "object 1"]
         assert items["next"] is not None
         assert api.get(f"activities/{talk}/items", outcome="failed").json()["results"] == []
+
+    def test_items_of_objects_say_more_and_are_found_by_it(self) -> None:
+        api, (task,) = Caller("Viewer"), enqueue(step("sync"))
+        own: dict[str, Any] = {
+            "change": "updated",
+            "error_type": "bad_value",
+            "object": "identity:17",
+            "external_id": "e-1",
+            "data": {"department": ["Sales", "IT"]},
+        }
+        for name, said in (("ada", own), ("bob", {"change": "added"}), ("plain", {})):
+            ActivityItem.objects.create(activity=task.activity, name=name, created_at=NOW, **said)
+
+        def found(**wanted: str) -> list[dict[str, Any]]:
+            return list(api.get(f"activities/{task.activity_id}/items", **wanted).json()["results"])
+
+        ada, _, plain = found()
+        assert {name: ada[name] for name in own} == own
+        nothing = {name: None if name == "data" else "" for name in own}
+        assert {name: plain[name] for name in own} == nothing
+        queries = (
+            {"change": "updated"},
+            {"change": "added"},
+            {"error_type": "bad_value"},
+            {"change": "Added"},
+        )
+        names = [[item["name"] for item in found(**wanted)] for wanted in queries]
+        assert names == [["ada"], ["bob"], ["ada"], []]
 
     def test_a_job_is_retried_by_its_activity(self) -> None:
         api, (task,) = Caller("Operator"), enqueue(step(function := "bad", 0, "fail"))

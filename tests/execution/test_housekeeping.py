@@ -105,6 +105,43 @@ class TestHistory:
         assert WorkerTask.objects.get() == open_
 
 
+class TestItems:
+    @pytest.fixture
+    def activity(self) -> Activity:
+        """An administrative record, which is kept much longer than its items."""
+        make_schedule()
+        return Activity.objects.get(operation="create")
+
+    @staticmethod
+    def add(activity: Activity, count: int, *, at: datetime) -> None:
+        fields: dict[str, Any] = {"activity": activity, "name": "x", "outcome": "ok", "created_at": at}
+        ActivityItem.objects.bulk_create(ActivityItem(**fields) for _ in range(count))
+
+    def test_they_go_after_90_days_and_younger_ones_stay(self, activity: Activity) -> None:
+        self.add(activity, 2, at=NOW)
+        self.add(activity, 3, at=NOW + days(60))
+        keep_house(NOW + days(90))
+        assert ActivityItem.objects.count() == 5
+        keep_house(NOW + days(91))
+        assert set(ActivityItem.objects.values_list("created_at", flat=True)) == {NOW + days(60)}
+        assert list(Activity.objects.all()) == [activity]
+
+    def test_millions_of_them_go_in_portions(
+        self, activity: Activity, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(housekeeping, "ITEMS_AT_ONCE", 600)
+        self.add(activity, 1_500, at=NOW)
+        left = []
+        while keep_house(NOW + days(91)):
+            left.append(ActivityItem.objects.count())
+        assert (left, ActivityItem.objects.count()) == ([900, 300], 0)
+
+    def test_they_go_before_their_activities(self) -> None:
+        """To delete an activity together with millions of items would take too long."""
+        names = [duty.name for duty in housekeeping.duties]
+        assert names.index("items") + 1 == names.index("history")
+
+
 def test_settled_occurrences_go_after_90_days_and_pending_ones_stay() -> None:
     make_schedule(spec={"cron": ["* * * * *"]})
     make_schedule(spec={"cron": ["* * * * *"]}, paused=True)

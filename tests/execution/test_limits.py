@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from activities.models import Activity
 from database import clock
 from execution.loops.lease import Lease
+from execution.loops.manual_runs import trigger
 from execution.loops.scheduler import tick
 from execution.loops.worker import WorkerLoop
-from execution.models import Limit, Reservation, Worker, WorkerTask
+from execution.models import Execution, Limit, Reservation, Worker, WorkerTask
 from execution.models.attempt import ClaimedTask
 from execution.queue import snapshot
 from execution.queue.request import NOTHING_HANDED_OVER, SeatCounts
+from execution.steps import step_type
+from execution.steps.context import Context
+from execution.steps.fields import Field
+from execution.steps.step_type import StepType
 from schedules.models import Refused
+from schedules.registry import step_types
 from tests.base import (
     NOW,
     SOMEBODY,
@@ -370,6 +376,91 @@ def test_a_policy_that_fails_stops_what_it_was_asked_about_and_nobody_else(
         [(status, reason)] = fates(schedule)
         assert (status, "JIM_CONCURRENCY_POLICY" in reason) == ("skipped", True)
     assert run_until_idle() == ["before"]
+
+
+class Holder(StepType):
+    """Holds what the limit with the name in its config says in its note, and `metaverse`."""
+
+    name = "holder"
+    title = "Holder"
+    fields = (Field("of", "Limit", required=True),)
+
+    def resources(self, config: Mapping[str, Any]) -> Collection[str]:
+        if config["of"] == "away":
+            raise OperationalError("the server closed the connection unexpectedly")
+        return {"metaverse", *Limit.objects.get(pk=config["of"]).note.split()}
+
+    def run(self, ctx: Context) -> object:
+        return None
+
+
+@pytest.fixture
+def holder() -> Iterator[None]:
+    for name in ("one", "two"):
+        note = f"connected-system:{name}"
+        Limit.objects.define(name, 1, note=note, initiator=SOMEBODY, now=NOW)
+    step_type.register(Holder)
+    yield
+    step_types.pop("holder", None)
+
+
+def holding(name: str, of: str, **fields: Any) -> dict[str, Any]:
+    return step(name, **fields) | {"step_type": "holder", "config": {"of": of}}
+
+
+def keys_of(name: str) -> list[str]:
+    return WorkerTask.objects.get(name=name).limit_keys.split("\n")
+
+
+@pytest.mark.usefixtures("holder")
+class TestResourcesOfAStepType:
+    @pytest.mark.parametrize("how", ["job", "group", "schedule"])
+    def test_they_are_added_to_those_of_the_author_when_a_step_is_queued(self, how: str) -> None:
+        steps = [holding("first", "one", resources=["crm", "metaverse"]), holding("second", "two")]
+        match how:
+            case "job":
+                enqueue(*steps)
+            case "group":
+                Execution.objects.submit("Group", steps, initiator=SOMEBODY, now=NOW)
+            case "schedule":
+                start(*steps)
+        common = ["global", "pool:default"]
+        firsts = ["resource:connected-system:one", "resource:crm", "resource:metaverse", "type:holder"]
+        assert keys_of("first") == [*common, *firsts]
+        seconds_ = ["resource:connected-system:two", "resource:metaverse", "type:holder"]
+        assert keys_of("second") == [*common, *seconds_]
+
+    def test_they_are_limited_like_all_others_and_stay_as_they_were(self) -> None:
+        limit("resource:metaverse")
+        enqueue(holding("first", "one"), holding("second", "two"))
+        Limit.objects.filter(pk="two").update(note="")
+        worker = make_worker()
+        (first,) = claim(worker)
+        assert claim(worker) == []
+        end(worker, first)
+        assert names(claim(worker)) == ["second"]
+        assert "resource:connected-system:two" in keys_of("second")
+
+    def test_a_step_type_that_is_unknown_is_not_asked(self) -> None:
+        schedule = make_schedule(holding("work", "one"))
+        del step_types["holder"]
+        trigger(schedule, initiator=SOMEBODY, now=NOW)
+        assert keys_of("work") == ["global", "pool:default", "type:holder"]
+
+    def test_one_that_cannot_say_stops_its_own_steps_and_nobody_else(self) -> None:
+        schedules = [
+            make_schedule(each, spec={"cron": ["* * * * *"]}) for each in (step("fine"), holding("bad", "no"))
+        ]
+        with pytest.raises(ValidationError, match="step type “holder” did not return the resources"):
+            enqueue(holding("job", "no"))
+        tick(NOW + seconds(60))
+        [(status, _)], [(bad, reason)] = map(fates, schedules)
+        assert (status, bad) == ("started", "skipped")
+        assert "“holder” did not return the resources" in reason
+
+    def test_an_outage_is_not_taken_for_a_mistake_of_the_step(self) -> None:
+        with pytest.raises(OperationalError):
+            enqueue(holding("job", "away"))
 
 
 def urgent(**fields: Any) -> list[WorkerTask]:

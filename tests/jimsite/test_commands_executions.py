@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from activities.models import Activity
+from activities.models import Activity, ActivityItem
 from database import clock
 from execution.models import Execution
 from jimsite import following
@@ -287,6 +287,30 @@ class TestActivity:
         call_command("activity", root, "--follow", "--json", stdout=out)
         *rows, end = map(json.loads, out.getvalue().splitlines())
         assert ([row["text"] for row in rows], end["ended"]["status"]) == (lines, "complete")
+
+    def test_items_of_objects_say_more_than_others_and_counted_objects_are_told(self) -> None:
+        [task] = enqueue(step("sync"))
+        pk = str(task.activity_id)
+        Activity.objects.filter(pk=pk).update(items_total=12_345)
+        assert said("activity", pk, "--items")[-1] == (
+            "The step counted 12,345 objects without recording an item for each."
+        )
+        made = {"activity_id": task.activity_id, "outcome": "ok", "created_at": NOW}
+        ActivityItem.objects.create(name="plain", message="as ever", **made)
+        assert said("activity", pk, "--items")[-2].split() == ["Outcome", "Item", "Message"]
+        own: dict[str, Any] = {"change": "updated", "error_type": "bad_value", "external_id": "e-1"}
+        own |= {"data": {"department": ["Sales", "IT"], "line": 17}}
+        ActivityItem.objects.create(name="ada", **made, **own)
+        *_, head, plain, ada = said("activity", pk, "--items")
+        assert head.split() == ["Outcome", "Change", "Item", "External", "id", "Error", "Message", "Data"]
+        assert plain.split() == ["✓", "ok", "plain", "as", "ever"]
+        words = "updated ada e-1 bad_value department: Sales → IT; line: 17"
+        assert " ".join(ada.split()) == f"✓ ok {words}"
+        facts = told("activity", pk, "--items")["item_rows"]
+        assert facts == [
+            {"name": "plain", "outcome": "ok", "message": "as ever"},
+            {"name": "ada", "outcome": "ok", "message": ""} | own,
+        ]
 
     def test_a_retry_is_followed_to_its_end_whose_outcome_is_the_exit_code(self) -> None:
         [task] = enqueue(step("alone", 0, "fail", max_retries=1))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.db.models.sql.constants import GET_ITERATOR_CHUNK_SIZE
 
-from activities.models import Activity, OutputLine
+from activities.models import Activity, ActivityItem, OutputLine
 from database import clock
 from execution.loops import invoker, manual_runs, recovery
 from execution.loops.manual_runs import Overlapping
 from execution.loops.recorder import StepOutput, write
 from execution.models import Execution, Worker, WorkerTask
+from execution.models.attempt import ClaimedTask
 from schedules.generator import generate
 from schedules.models import Conflict, Occurrence, Schedule
 from tests.base import (
@@ -185,6 +188,38 @@ def test_terminate_and_progress(meet: Meeting) -> None:
             # Written before the end or refused; lines and items in the same transaction.
             assert activity.output.count() == activity.items.count() <= 1
             assert activity.output.count() == (activity.pk not in refused)
+
+
+class TestRowsThatAStepWritesItself:
+    """An attempt does not end between the moment when its step holds it and the commit of these rows."""
+
+    def write_own(self, task: ClaimedTask) -> int | None:
+        with transaction.atomic():
+            held = Activity.objects.hold_attempt(uuid.UUID(task.work.key), task.work.attempt)
+            if held is not None:
+                ActivityItem.objects.create(activity_id=held, name="an object", created_at=NOW)
+            return held
+
+    @pytest.mark.parametrize("how", ["finish", "terminate"])
+    def test_who_ends_the_attempt_finds_them(self, how: str) -> None:
+        execution, worker = start(step("a")), make_worker()
+        (task,) = claim(worker)
+
+        def end_and_look() -> int:
+            if how == "finish":
+                finish(worker, task)
+            else:
+                execution.terminate(initiator=SOMEBODY, now=NOW)
+            return ActivityItem.objects.count()
+
+        assert queue_up(end_and_look, behind=partial(self.write_own, task)) == [1]
+
+    def test_after_the_end_there_are_none(self) -> None:
+        execution = start(step("a"))
+        (task,) = claim(make_worker())
+        terminate = partial(execution.terminate, initiator=SOMEBODY, now=NOW)
+        assert queue_up(partial(self.write_own, task), behind=terminate) == [None]
+        assert not ActivityItem.objects.exists()
 
 
 def test_recover_and_finish(meet: Meeting) -> None:

@@ -88,6 +88,28 @@ def report(ctx: Context, outcomes: list[Any]) -> str:
     return "reported"
 
 
+def count(ctx: Context, outcomes: list[Any], total: int, **parts: int) -> str:
+    ctx.count(total, **parts)
+    return report(ctx, outcomes)
+
+
+def count_and_report_at_once(ctx: Context, threads: int, times: int) -> None:
+    """Both from several threads, that begin together."""
+    barrier = threading.Barrier(threads)
+
+    def each() -> None:
+        barrier.wait(60)
+        for _ in range(times):
+            ctx.count(3, failed=1, warned=1)
+            ctx.item("one of many")
+
+    running = [threading.Thread(target=each) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+
+
 def complete_badly(ctx: Context, message: str, **rest: Any) -> NoReturn:
     try:
         ctx.item("good")

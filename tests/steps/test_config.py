@@ -187,6 +187,10 @@ def test_which_types_there_are_and_who_may_write_them() -> None:
         "http": False,
         "wait": False,
         "publish": False,
+        "run_profile": False,
+        "generate_data": False,
+        "clear_system": False,
+        "delete_system": False,
     }
 
 

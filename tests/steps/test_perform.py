@@ -98,6 +98,65 @@ def test_more_failed_items_than_the_step_allows_are_a_failure(
     assert (outcome.result, outcome.can_retry) == ("reported", status != "complete_with_warning")
 
 
+@pytest.mark.parametrize(
+    ("counted", "outcomes", "status", "failed", "words"),
+    [
+        ({"total": 0}, [], "complete", 0, ""),
+        ({"total": 5}, [], "complete", 0, ""),
+        ({"total": 99_999}, ["failed"], "complete_with_warning", 1, "of 100000 items, 1 failed"),
+        ({"total": 9, "warned": 2}, ["ok"], "complete_with_warning", 0, "of 10 items, 2 had a warning"),
+        (
+            {"total": 9, "failed": 4, "warned": 1},
+            ["failed"],
+            "complete_with_warning",
+            5,
+            "of 10 items, 5 failed and 1 had a warning",
+        ),
+        (
+            {"total": 9, "failed": 5},
+            ["failed"],
+            "complete_with_error",
+            6,
+            "6 of 10 items failed, but the step allows at most 50 %",
+        ),
+        ({"total": 3, "failed": 3}, ["failed"], "failed_with_error", 4, "all 4 items failed"),
+    ],
+)
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_objects_that_are_only_counted_are_judged_like_items(
+    nursery: Nursery,
+    isolation: str,
+    counted: dict[str, int],
+    outcomes: list[str],
+    status: str,
+    failed: int,
+    words: str,
+) -> None:
+    config = {"function": f"{FUNCTIONS}.count", "kwargs": counted | {"outcomes": outcomes}}
+    given = work("python", config | {"isolation": isolation}, max_failed_percent=50)
+    outcome = perform(given, sink := Recorder(), nursery=nursery)
+    assert (outcome.status, outcome.message + outcome.error) == (status, words)
+    assert (outcome.items_total, outcome.items_failed) == (counted["total"] + len(outcomes), failed)
+    assert len(sink.items) == len(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("total", "parts"), [(-1, {}), (1, {"failed": 2}), (1, {"failed": 1, "warned": 1}), (1, {"failed": -1})]
+)
+def test_counts_that_cannot_be_are_refused(nursery: Nursery, total: int, parts: dict[str, int]) -> None:
+    config = {"function": f"{FUNCTIONS}.count", "kwargs": parts | {"outcomes": [], "total": total}}
+    outcome = perform(work("python", config | {"isolation": "thread"}), Recorder(), nursery=nursery)
+    assert (outcome.status, outcome.items_total) == ("failed_with_error", 0)
+    assert f"ValueError: of {total} objects" in outcome.error
+
+
+def test_several_threads_may_count_and_no_number_is_too_large_to_be_stored(nursery: Nursery) -> None:
+    outcome = in_thread(nursery, "count_and_report_at_once", 8, 500)
+    assert (outcome.items_total, outcome.items_failed) == (8 * 500 * 4, 8 * 500)
+    outcome = in_thread(nursery, "count", ["ok"], 10**12)
+    assert (outcome.status, outcome.items_total) == ("complete", 2**31 - 1)
+
+
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 @pytest.mark.parametrize(
     ("named", "result", "can_retry"),
@@ -160,7 +219,7 @@ def test_a_result_that_cannot_be_kept_fails_and_is_not_repeated(
 @pytest.mark.parametrize(
     ("step_type", "config", "words"),
     [
-        ("nonsense", {}, "unknown step type 'nonsense'; known step types: executable, http, powershell, "),
+        ("nonsense", {}, "unknown step type 'nonsense'; known step types: clear_system, delete_system, "),
         ("python", {"function": "no-path"}, "cannot run on worker {}: function: must be a dotted path"),
         ("python", [], "cannot run on worker {}: config: must be an object of settings"),
         (

@@ -45,17 +45,17 @@ def test_each_step_becomes_a_task_with_what_the_step_says() -> None:
 
 def test_a_kind_of_step_that_does_not_exist_here_cannot_be_defined() -> None:
     with pytest.raises(ValidationError, match="Unknown step type"):
-        make_schedule(step() | {"step_type": "run_profile"})
+        make_schedule(step() | {"step_type": "legacy_import"})
 
 
 def test_one_that_is_not_implemented_any_more_is_never_skipped_silently() -> None:
     """The seed logs a warning and skips it: the execution would look as if all had been done."""
     schedule = make_schedule(step("a"), step("b", 1))
-    Step.objects.filter(name="a").update(step_type="run_profile")
+    Step.objects.filter(name="a").update(step_type="legacy_import")
     execution = Execution.objects.get(occurrence=trigger(schedule, initiator=SOMEBODY, now=NOW))
     run_until_idle()
     assert fresh(execution).status == "failed"
     (activity,) = attempts(execution, "a")
     assert activity.status == Activity.Status.FAILED_WITH_ERROR
-    assert "run_profile" in activity.error
+    assert "legacy_import" in activity.error
     assert "cannot run on worker" in activity.error

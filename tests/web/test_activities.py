@@ -6,9 +6,21 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from activities.models import Activity
+from activities.models import Activity, ActivityItem
 from database import clock
-from tests.base import NOW, SOMEBODY, attempts, enqueue, run_until_idle, seconds, start, step
+from tests.base import (
+    NOW,
+    SOMEBODY,
+    attempts,
+    claim,
+    end,
+    enqueue,
+    make_worker,
+    run_until_idle,
+    seconds,
+    start,
+    step,
+)
 from tests.web.pages import ask, markup, poll, text_of, version_of
 from workflows.words import NOTHING_TO_DO
 
@@ -122,6 +134,53 @@ class TestPage:
         answer = poll(client, f"{url}/output", "more")
         assert (answer.status_code, answer.text.count('class="line ')) == (286, 3)
         assert client.get(f"{url}/output.txt").text == "line 0\nline 1\nline 2\n"
+
+    def test_items_of_objects_say_what_happened_to_each(self, client: Client) -> None:
+        execution = start(step("sync"))
+        (activity,) = attempts(execution, "sync")
+        for fields in (
+            {"name": "Ada", "change": "updated", "data": {"department": ["Sales", "IT"], "line": 17}},
+            {"name": "Bob", "outcome": "failed", "error_type": "bad_value", "external_id": "b-7"},
+            {"name": "plain", "message": "as ever"},
+        ):
+            ActivityItem.objects.create(activity=activity, created_at=NOW, **{"outcome": "ok"} | fields)
+        page = client.get(activity.get_absolute_url())
+        tab = client.get(f"/executions/{execution.pk}?tab=items")
+        for answer in (page, tab):
+            ada, bob, plain = re.findall(
+                r'<tr><th scope="row">.*?</tr>', markup(answer).partition("Items")[2]
+            )
+            assert '<span class="tag">updated</span>' in ada
+            assert "<li>department:<del>Sales</del>→<ins>IT</ins></li><li>line: 17</li>" in ada
+            assert '<div class="quiet">b-7</div>' in bob
+            assert '<span class="tag">bad_value</span>' in bob
+            assert '<td class="line">as ever</td>' in plain
+            assert 'class="tag"' not in plain
+
+    def test_objects_that_were_only_counted_are_told(self, client: Client) -> None:
+        (activity,) = attempts(start(step("sync")), "sync")
+        Activity.objects.filter(pk=activity.pk).update(items_total=12_345)
+        text = text_of(client.get(activity.get_absolute_url()))
+        assert "The step counted 12,345 objects without recording an item for each." in text
+
+    def test_a_running_step_says_how_fast_it_is_and_how_long_it_will_take(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(clock, "now", lambda: NOW + seconds(20))
+        start(step("sync"))
+        worker = make_worker()
+        (task,) = claim(worker)
+        url = f"/activities/{task.activity_id}"
+        assert "Progress" not in text_of(client.get(url))
+        Activity.objects.tell_progress([(task.activity_id, 17_000, 100_000, "")], worker_id=worker.pk)
+        answer = client.get(url)
+        assert "Progress 17,000 of 100,000 · 850/s · about 2 min left" in text_of(answer)
+        version = version_of(answer)
+        assert poll(client, f"{url}/live", "live", version=version).status_code == 204
+        monkeypatch.setattr(clock, "now", lambda: NOW + seconds(200))
+        assert "85/s · about 16 min left" in text_of(poll(client, f"{url}/live", "live", version=version))
+        end(worker, task, now=NOW + seconds(200))
+        assert "17,000 of 100,000 Requested by" in text_of(client.get(url))
 
     def test_a_failed_job_is_retried(self, client: Client) -> None:
         (task,) = enqueue(step("bad", 0, "fail"))

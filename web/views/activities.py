@@ -26,6 +26,7 @@ from web.filters import SearchField, TimesForm, search_box
 from web.keyset import OLDER, Pages, address, look_back, newest_first
 from web.operating import register
 from web.output import download, follow, items_page, output_page
+from web.pace import pace
 from web.page import fragment, is_asked_by, page, version_of
 from workflows.models import Run, Topic, Workflow
 from workflows.models.run import LARGE
@@ -186,7 +187,9 @@ def activity(request: HttpRequest, pk: int) -> HttpResponse:
         "title": row.target_name,
         **LiveActivity.at(row).context(),
         **output_page(request, [row], is_final=row.is_final),
-        **items_page(request, ActivityItem.objects.filter(activity=row)),
+        **items_page(
+            request, ActivityItem.objects.filter(activity=row), of=Activity.objects.filter(pk=row.pk)
+        ),
         "parts": list(parts),
         "most_parts": MOST_PARTS,
         "result": as_json(row.result),
@@ -246,12 +249,20 @@ class LiveActivity:
         """Return a hash that changes when the page has to be refreshed.
 
         While the activity is pending, the hash changes every few seconds, because the reason for waiting can
-        change.
+        change; and while the page shows a pace, because the pace falls when there is no progress.
         """
         row, told = self.row, [(each.pk, each.status) for each in self.chain]
-        age = int(self.now.timestamp() / REASONS_SECONDS) if row.status == Activity.Status.PENDING else 0
+        is_aging = row.status == Activity.Status.PENDING or bool(self.pace)
+        age = int(self.now.timestamp() / REASONS_SECONDS) if is_aging else 0
         task = self.task and (self.task.status, self.task.cancel_requested_at, self.task.priority)
         return version_of(row.status, row.progress_done, row.message, task, age, told)
+
+    @property
+    def pace(self) -> str:
+        row = self.row
+        if row.status != Activity.Status.IN_PROGRESS or row.progress_done is None or row.executed_at is None:
+            return ""
+        return pace(row.progress_done, row.progress_total, since=row.executed_at, now=self.now)
 
     def context(self) -> dict[str, Any]:
         """Return the template context of the part of the page that refreshes itself."""
@@ -264,6 +275,7 @@ class LiveActivity:
             "execution": _execution(row),
             "run": self.run,
             "target_url": target_url(row),
+            "pace": self.pace,
             "elapsed": (row.finished_at or self.now) - row.executed_at if row.executed_at else None,
             "is_final": row.is_final,
             "version": self.version,

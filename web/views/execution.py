@@ -68,7 +68,8 @@ def execution(request: HttpRequest, pk: int) -> HttpResponse:
         case "output":
             context |= _output(request, row)
         case "items":
-            context |= items_page(request, ActivityItem.objects.filter(activity__parent=row.activity_id))
+            items = ActivityItem.objects.filter(activity__parent=row.activity_id)
+            context |= items_page(request, items, of=attempts_of(row.activity_id))
         case "data":
             context |= _data(row)
         case "audit":

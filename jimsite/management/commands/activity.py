@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from rich.text import Text
 
-from activities.models import Activity, OutputLine
+from activities.models import Activity, ActivityItem, OutputLine
 from jimsite.arguments import activity_called, at_most
 from jimsite.output import Tail, shown
 from jimsite.progress import counted, took
@@ -14,6 +14,8 @@ from jimsite.terminal import CANCELLED, FAILED, INTERRUPTED, JimCommand, as_json
 from text.words import span
 
 RELATED_SHOWN = 100
+# What only the items of some steps have.
+OF_OBJECTS = ("change", "error_type", "object", "external_id", "data")
 
 
 class Command(JimCommand):
@@ -92,17 +94,26 @@ class Command(JimCommand):
         items = item_rows(activity, limit)
         self.console.print()
         if not items:
-            self.say("This activity has no items.")
+            self.say(
+                f"The step counted {activity.items_total:,} objects without recording an item for each."
+                if activity.items_total
+                else "This activity has no items."
+            )
             return
+        # A smaller number may only mean that the step has counted items without recording them.
         rest = (
             f"Showing {len(items):,} of {activity.items_total:,} items; use --limit to see more."
-            if activity.items_total > len(items)
+            if len(items) == limit < activity.items_total
             else ""
         )
         columns: dict[str, list[str | Text]] = {
             "Outcome": [state(item.outcome) for item in items],
+            "Change": [item.change for item in items],
             "Item": [item.name for item in items],
+            "External id": [item.external_id for item in items],
+            "Error": [item.error_type for item in items],
             "Message": [item.message for item in items],
+            "Data": ["; ".join(str(detail) for detail in item.details) for item in items],
         }
         self.columns(columns, rest=rest)
 
@@ -184,10 +195,13 @@ def facts_of(activity: Activity, options: dict[str, Any]) -> dict[str, Any]:
     }
     if options["items"]:
         rows = item_rows(activity, options["limit"])
-        facts["item_rows"] = [
-            {"name": row.name, "outcome": row.outcome, "message": row.message} for row in rows
-        ]
+        facts["item_rows"] = [_item_facts(row) for row in rows]
     return facts
+
+
+def _item_facts(item: ActivityItem) -> dict[str, Any]:
+    facts = {"name": item.name, "outcome": item.outcome, "message": item.message}
+    return facts | {name: value for name in OF_OBJECTS if (value := getattr(item, name))}
 
 
 def brief(activity: Activity) -> dict[str, Any]:
